@@ -1,0 +1,306 @@
+//! The command line's side of the program: argv to an input, the library's answer to stdout, its outcome to an exit
+//! code. The one place that prints.
+//!
+//! Refuses: judging values (the library does) and deciding anything an MCP client would have decided otherwise.
+
+mod args;
+mod bulk;
+mod progress;
+mod render;
+mod text;
+
+use std::ffi::OsString;
+use std::io::{self, BufWriter, Write};
+use std::panic::{self, AssertUnwindSafe};
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use kebab_lite::config::{self, Config};
+use kebab_lite::error::{Error, Result};
+use kebab_lite::kb::Kb;
+use kebab_lite::tools::search::SearchInput;
+use kebab_lite::{ingest, tools, wire};
+use serde::Serialize;
+use serde_json::Value;
+
+use args::{Args, Command, IngestArgs, Request, SearchArgs};
+use progress::Progress;
+use text::{Style, clean};
+
+/// How the program ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exit {
+    Done,
+    Refused,
+    Failed,
+    Unhealthy,
+    Interrupted,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> ExitCode {
+        ExitCode::from(exit.code())
+    }
+}
+
+impl Exit {
+    fn code(self) -> u8 {
+        match self {
+            Exit::Done => 0,
+            Exit::Refused => 1,
+            Exit::Failed => 2,
+            Exit::Unhealthy => 3,
+            Exit::Interrupted => 130,
+        }
+    }
+}
+
+/// Runs one command line, argv without the program's name.
+pub fn run(argv: Vec<OsString>) -> Exit {
+    let json = args::wants_json(&argv);
+    panic::set_hook(Box::new(|info| *PANIC.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = info.to_string()));
+    let outcome = panic::catch_unwind(AssertUnwindSafe(|| dispatch(argv))).unwrap_or_else(|_| {
+        let cause = PANIC.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone();
+        Err(Error::Internal { cause }.into())
+    });
+    let error = match outcome {
+        Ok(exit) => return exit,
+        // Whoever read stdout has seen enough.
+        Err(Failure::Output(cause)) if cause.kind() == io::ErrorKind::BrokenPipe => return Exit::Done,
+        Err(Failure::Output(cause)) => Error::io("write", Path::new("stdout"))(cause),
+        Err(Failure::Error(error)) => error,
+    };
+    tell_error(&error, json);
+    match error {
+        Error::ReadonlyMode { .. } => Exit::Refused,
+        _ => Exit::Failed,
+    }
+}
+
+/// What the last panic said and where: told as an `internal` error instead of being printed when it happens.
+static PANIC: Mutex<String> = Mutex::new(String::new());
+
+/// Why a command did not come to its end.
+enum Failure {
+    Error(Error),
+    /// Stdout could not be written.
+    Output(io::Error),
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Failure::Error(error)
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Failure::Output(error)
+    }
+}
+
+type Outcome<T = Exit> = Result<T, Failure>;
+
+/// What all commands share.
+struct Session {
+    json: bool,
+    quiet: bool,
+    style: Style,
+}
+
+impl Session {
+    /// A remark beside the answer.
+    fn note(&self, note: &str) {
+        if !self.json && !self.quiet {
+            tell(&clean(note));
+        }
+    }
+
+    /// The whole answer of a command: one line of JSON, or what `human` writes.
+    fn answer<T: Serialize>(
+        &self,
+        answer: &T,
+        human: impl FnOnce(&mut dyn Write, &T) -> io::Result<()>,
+    ) -> Outcome<()> {
+        let mut out = BufWriter::new(io::stdout().lock());
+        if self.json {
+            writeln!(out, "{}", json_line(answer)?)?;
+        } else {
+            human(&mut out, answer)?;
+        }
+        Ok(out.flush()?)
+    }
+}
+
+fn dispatch(argv: Vec<OsString>) -> Outcome {
+    let args = match args::parse(argv)? {
+        Request::Run(args) => *args,
+        Request::Tell(text) => {
+            let mut out = io::stdout().lock();
+            out.write_all(text.as_bytes())?;
+            out.flush()?;
+            return Ok(Exit::Done);
+        }
+    };
+    let session = Session { json: args.json, quiet: args.quiet, style: Style::of_stdout(&environment) };
+    let flags = args.flags();
+    let configure = || configure(&session, &flags);
+    let Args { command, .. } = args;
+    match command {
+        Command::Ingest(args) => ingest(&session, args, configure()?),
+        Command::Search(args) if args.bulk => search_bulk(&session, args, &configure),
+        Command::Search(args) => search(&session, args, configure()?),
+        Command::Schema(_) => {
+            let schema = tools::schema::run(&Kb::open(configure()?)?)?;
+            session.answer(&schema, |out, schema| render::schema(out, session.style, schema))?;
+            Ok(Exit::Done)
+        }
+        Command::Doctor(_) => {
+            let doctor = tools::doctor::run(&Kb::open(configure()?)?);
+            session.answer(&doctor, |out, doctor| render::doctor(out, session.style, doctor))?;
+            Ok(if doctor.ok { Exit::Done } else { Exit::Unhealthy })
+        }
+    }
+}
+
+/// A value that is not Unicode is taken with marks in place of the odd bytes: it then fails by name, which an
+/// ignored one would not.
+fn environment(name: &str) -> Option<String> {
+    std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())
+}
+
+fn configure(session: &Session, flags: &config::Flags) -> Result<Config> {
+    let cwd = std::env::current_dir().map_err(Error::io("find the working folder", Path::new(".")))?;
+    let config = config::load(flags, &environment, &cwd)?;
+    for warning in &config.warnings {
+        session.note(&format!("{}: {warning}", args::PROGRAM));
+    }
+    Ok(config)
+}
+
+fn ingest(session: &Session, args: IngestArgs, config: Config) -> Outcome {
+    let cwd = std::env::current_dir().map_err(Error::io("find the working folder", Path::new(".")))?;
+    let input = ingest::Input {
+        paths: args.paths.iter().map(|path| cwd.join(path)).collect(),
+        force: args.force,
+        wait: Duration::from_secs(args.wait),
+        list: args.list,
+    };
+    let report = run_ingest(session, &Kb::open(config)?, &input)?;
+    session.answer(&report, |out, report| render::ingest(out, session.style, report, args.list))?;
+    Ok(if report.aborted { Exit::Interrupted } else { Exit::Done })
+}
+
+fn run_ingest(session: &Session, kb: &Kb, input: &ingest::Input) -> Result<wire::IngestReport> {
+    stop_on_signal()?;
+    let mut progress = Progress::new(session.json, session.quiet, environment("KEBAB_PROGRESS").as_deref())?;
+    let report = ingest::run(kb, input, &mut |event| progress.show(event), &STOP);
+    progress.finish();
+    report
+}
+
+/// Set by the first Ctrl-C or SIGTERM; the ingest ends at the next file and keeps what is done.
+static STOP: AtomicBool = AtomicBool::new(false);
+
+/// A second signal ends the program at once; the index stands such an end at any instant.
+fn stop_on_signal() -> Result<()> {
+    let handler = || {
+        if STOP.swap(true, Ordering::SeqCst) {
+            std::process::exit(Exit::Interrupted.code().into());
+        }
+    };
+    ctrlc::set_handler(handler).map_err(|error| Error::Internal { cause: format!("no signal handler: {error}") })
+}
+
+fn search(session: &Session, args: SearchArgs, config: Config) -> Outcome {
+    let sync = args.sync;
+    let query = args.query.join(" ");
+    let input = SearchInput::from_json(Value::Object(args.into_json()))?;
+    let kb = Kb::open(config)?;
+    if sync && let Some(exit) = sync_first(session, &kb)? {
+        return Ok(exit);
+    }
+    let response = tools::search::run(&kb, &input)?;
+    session.answer(&response, |out, response| {
+        render::search(out, session.style, &query, response)?;
+        response.trace.as_ref().map_or(Ok(()), |trace| render::trace(out, session.style, trace))
+    })?;
+    for note in render::notes(&response) {
+        session.note(&note);
+    }
+    Ok(Exit::Done)
+}
+
+/// An exit code if the search is not to follow.
+fn sync_first(session: &Session, kb: &Kb) -> Outcome<Option<Exit>> {
+    let wait = Duration::from_secs(args::WAIT_SECONDS);
+    let report = run_ingest(session, kb, &ingest::Input { paths: Vec::new(), force: false, wait, list: false })?;
+    if report.errors > 0 {
+        session.note(&format!("{} files could not be read; `{} ingest` lists them", report.errors, args::PROGRAM));
+    }
+    Ok(report.aborted.then_some(Exit::Interrupted))
+}
+
+fn search_bulk(session: &Session, args: SearchArgs, configure: &dyn Fn() -> Result<Config>) -> Outcome {
+    let sync = args.sync;
+    if let Some(field) = args.into_json().keys().next() {
+        let hint = "Write it into the lines: {\"query\": \"…\", \"k\": 5}.";
+        return Err(Error::input_hint(field, "with --bulk every query brings its own fields", hint).into());
+    }
+    let queries = bulk::read(io::stdin().lock())?;
+    let kb = Kb::open(configure()?)?;
+    if sync && let Some(exit) = sync_first(session, &kb)? {
+        return Ok(exit);
+    }
+    let mut counts = wire::BulkCounts::default();
+    let mut out = BufWriter::new(io::stdout().lock());
+    for query in queries {
+        let item = tools::bulk::item(&kb, query);
+        counts.total += 1;
+        match item.outcome {
+            Ok(_) => counts.succeeded += 1,
+            Err(_) => counts.failed += 1,
+        }
+        if session.json {
+            writeln!(out, "{}", json_line(&item)?)?;
+        } else {
+            if counts.total > 1 {
+                writeln!(out)?;
+            }
+            render::bulk_item(&mut out, session.style, &item)?;
+        }
+        out.flush()?;
+    }
+    if session.json {
+        tell(&json_line(&wire::BulkSummary { schema_version: wire::BulkSearchSummaryV1, counts })?);
+    } else {
+        session.note(&format!("{} queries: {} answered, {} failed", counts.total, counts.succeeded, counts.failed));
+    }
+    Ok(Exit::Done)
+}
+
+fn json_line(value: &impl Serialize) -> Result<String> {
+    serde_json::to_string(value).map_err(|error| Error::Internal { cause: format!("an answer is not JSON: {error}") })
+}
+
+fn tell_error(error: &Error, json: bool) {
+    if json {
+        match json_line(&wire::ErrorReport::from(error)) {
+            Ok(line) => tell(&line),
+            Err(error) => tell(&error.to_string()),
+        }
+        return;
+    }
+    tell(&format!("{}: {}", args::PROGRAM, clean(&error.to_string())));
+    if let Some(hint) = error.hint() {
+        tell(&format!("  hint: {}", clean(&hint)));
+    }
+}
+
+/// One line on stderr. Nobody is left to be told if stderr itself is gone.
+fn tell(line: &str) {
+    writeln!(io::stderr().lock(), "{line}").ok();
+}

@@ -1,0 +1,271 @@
+//! Soft-OR BM25: a query's terms, and the best chunks for them.
+//!
+//! score(d) = Σ idf(t) · count(t in query) · weight(t, d), idf = ln(1 + (N − df + ½)/(df + ½)); weights as in `build`.
+//! Sums are integers, so they do not depend on the order of the terms or on what was skipped: the same query
+//! gives the same scores on every path.
+//!
+//! The scan is MaxScore over windows of chunks: in each window, terms whose largest possible sum cannot reach
+//! the k-th best score so far are only looked up for chunks that another term brought in.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use rustc_hash::FxHashMap;
+
+use super::Index;
+use super::build::MAX_WEIGHT;
+use super::postings::Cursor;
+use super::segment::Segment;
+use super::tokenize::{Analyzer, Field, Script, WORD_MARK, phrase_form, script_of};
+use crate::error::Result;
+use crate::model::{Bits, Rows};
+
+/// What a query asks for. Any text is a query; only a pair of double quotes means something: a phrase.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Query {
+    /// Distinct terms with the number of times each is asked for, in the order of the query.
+    pub terms: Vec<(String, u32)>,
+    /// Quoted parts in `phrase_form`.
+    pub phrases: Vec<String>,
+}
+
+impl Query {
+    pub fn parse(text: &str) -> Query {
+        let (plain, phrases) = unquote(text);
+        let mut query = Query { terms: Vec::new(), phrases };
+        let mut places: FxHashMap<String, usize> = FxHashMap::default();
+        let mut add = |term: &str| match places.get(term) {
+            Some(&place) => query.terms[place].1 += 1,
+            None => {
+                places.insert(term.to_owned(), query.terms.len());
+                query.terms.push((term.to_owned(), 1));
+            }
+        };
+        let mut previous = String::new();
+        Analyzer::new(Field::Grams).terms(&plain, |term| {
+            // The last character of an unspaced run stands alone in documents; in a query its bigram says more.
+            if !(is_single(term) && previous.len() > term.len() && previous.ends_with(term)) {
+                add(term);
+            }
+            previous.replace_range(.., term);
+        });
+        Analyzer::new(Field::Words).terms(&plain, |term| {
+            if term.starts_with(WORD_MARK) {
+                add(term);
+            }
+        });
+        query
+    }
+}
+
+/// A chunk with its score, by its rows in the store.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Scored {
+    pub score: f32,
+    pub rows: Rows,
+}
+
+/// The `limit` best chunks that match at least one term and whose document `accept` takes, best first;
+/// equal scores in the order of the store.
+pub fn top(index: &Index, query: &Query, accept: Option<&Bits>, limit: usize) -> Result<Vec<Scored>> {
+    let terms = weigh(index, query)?;
+    // Sums of every term at its largest impact must fit in 31 bits.
+    let most: f32 = terms.iter().map(|term| term.weight).sum::<f32>() * 255.0;
+    let scale = (f32::from(1u16 << 14)).min((1u32 << 31) as f32 / most.max(1.0)).max(f32::MIN_POSITIVE);
+    let mut best = Best::new(limit);
+    for live in &index.segments {
+        let mut cursors = Vec::with_capacity(terms.len());
+        for term in &terms {
+            if let Some(list) = live.segment.postings(&term.text)? {
+                cursors.push(Weighted { cursor: Cursor::new(list), weight: ((term.weight * scale).round() as u32).max(1) });
+            }
+        }
+        scan(&live.segment, &live.tombstones, cursors, accept, &mut best)?;
+    }
+    // One impact step is MAX_WEIGHT / 255 of the crate's scale.
+    let unit = MAX_WEIGHT / 255.0 / scale;
+    Ok(best.into_sorted().into_iter().map(|(sum, rows)| Scored { score: sum as f32 * unit, rows }).collect())
+}
+
+/// How many chunks hold the term, deleted ones that still lie in a segment included.
+pub fn document_frequency(index: &Index, term: &str) -> Result<usize> {
+    index.segments.iter().try_fold(0, |sum, live| Ok(sum + live.segment.postings(term)?.map_or(0, |list| list.len)))
+}
+
+/// A chunk is scored by at most this many terms, the rarest ones: a pasted book must not stall the server.
+const MAX_TERMS: usize = 512;
+
+/// A single CJK character stands for at most this many of the bigrams it leads.
+const MAX_EXPANSIONS: usize = 128;
+
+const WINDOW: usize = 4096;
+
+struct TermWeight {
+    text: String,
+    /// idf · count.
+    weight: f32,
+}
+
+/// The query's terms that occur in the index, weighed.
+fn weigh(index: &Index, query: &Query) -> Result<Vec<TermWeight>> {
+    let total = index.chunks() as f32;
+    let idf = |df: usize| (1.0 + (total - df as f32 + 0.5).max(0.0) / (df as f32 + 0.5)).ln();
+    let mut weighed = Vec::with_capacity(query.terms.len());
+    for (term, count) in &query.terms {
+        let mut group = vec![(term.clone(), document_frequency(index, term)?)];
+        if is_single(term) {
+            for bigram in led_by(index, term)? {
+                let df = document_frequency(index, &bigram)?;
+                group.push((bigram, df));
+            }
+        }
+        let df = group.iter().map(|(_, df)| df).sum::<usize>();
+        if df > 0 {
+            let weight = idf(df.min(index.chunks())) * *count as f32;
+            weighed.extend(group.into_iter().filter(|(_, df)| *df > 0).map(|(text, _)| TermWeight { text, weight }));
+        }
+    }
+    if weighed.len() > MAX_TERMS {
+        weighed.sort_by(|a, b| b.weight.total_cmp(&a.weight));
+        weighed.truncate(MAX_TERMS);
+    }
+    Ok(weighed)
+}
+
+/// The bigrams a character leads, in any segment.
+fn led_by(index: &Index, character: &str) -> Result<Vec<String>> {
+    let mut bigrams = Vec::new();
+    for live in &index.segments {
+        bigrams.extend(live.segment.terms_with_prefix(character, MAX_EXPANSIONS)?);
+    }
+    bigrams.retain(|term| term.chars().count() == 2);
+    bigrams.sort_unstable();
+    bigrams.dedup();
+    bigrams.truncate(MAX_EXPANSIONS);
+    Ok(bigrams)
+}
+
+/// One character of a script whose words are found by bigrams.
+fn is_single(term: &str) -> bool {
+    let mut chars = term.chars();
+    matches!((chars.next(), chars.next()), (Some(c), None) if script_of(c) != Script::Alphabetic)
+}
+
+/// The text without its quoting, and the quoted parts. An unpaired quote is a character like any other.
+fn unquote(text: &str) -> (String, Vec<String>) {
+    let straight: String = text.chars().map(|c| if matches!(c, '“' | '”' | '„' | '＂') { '"' } else { c }).collect();
+    let parts: Vec<&str> = straight.split('"').collect();
+    let phrases = parts.iter().skip(1).step_by(2).take((parts.len() - 1) / 2).map(|part| phrase_form(part));
+    let phrases = phrases.filter(|phrase| !phrase.is_empty()).collect();
+    (straight.replace('"', " "), phrases)
+}
+
+struct Weighted<'s> {
+    cursor: Cursor<'s>,
+    weight: u32,
+}
+
+fn scan(
+    segment: &Segment,
+    tombstones: &Bits,
+    mut terms: Vec<Weighted<'_>>,
+    accept: Option<&Bits>,
+    best: &mut Best,
+) -> Result<()> {
+    let chunks = segment.chunks() as u32;
+    let mut sums = vec![0u32; WINDOW.min(chunks as usize)];
+    let mut bounds: Vec<(u32, usize)> = Vec::with_capacity(terms.len());
+    let mut base = terms.iter().filter_map(|term| term.cursor.ordinal()).min().unwrap_or(chunks);
+    while base < chunks {
+        let end = (base + WINDOW as u32).min(chunks);
+        // Smallest bound first: a prefix of these cannot reach the threshold by itself.
+        bounds.clear();
+        for (i, term) in terms.iter_mut().enumerate() {
+            term.cursor.seek(base);
+            let bound = term.weight * u32::from(term.cursor.max_before(end));
+            if bound > 0 {
+                bounds.push((bound, i));
+            }
+        }
+        bounds.sort_unstable();
+        let mut reach = 0;
+        let optional = bounds
+            .iter()
+            .take_while(|(bound, _)| {
+                reach += bound;
+                reach < best.threshold()
+            })
+            .count();
+        let optional_reach: u32 = bounds[..optional].iter().map(|(bound, _)| bound).sum();
+
+        if optional < bounds.len() {
+            let sums = &mut sums[..(end - base) as usize];
+            sums.fill(0);
+            for &(_, i) in &bounds[optional..] {
+                let term = &mut terms[i];
+                term.cursor.accumulate(base, sums, term.weight);
+            }
+            for (block, group) in sums.chunks(32).enumerate() {
+                let needed = best.threshold().saturating_sub(optional_reach).max(1);
+                if group.iter().all(|sum| *sum < needed) {
+                    continue;
+                }
+                for (at, sum) in group.iter().enumerate().filter(|(_, sum)| **sum >= needed) {
+                    let ordinal = base + (block * 32 + at) as u32;
+                    let (mut total, mut left) = (*sum, optional_reach);
+                    for &(bound, i) in bounds[..optional].iter().rev() {
+                        if total + left < best.threshold() {
+                            break;
+                        }
+                        left -= bound;
+                        let Weighted { cursor, weight } = &mut terms[i];
+                        cursor.seek(ordinal);
+                        if cursor.ordinal() == Some(ordinal) {
+                            total += *weight * u32::from(cursor.impact());
+                        }
+                    }
+                    if total + left >= best.threshold() && !tombstones.has(ordinal as usize) {
+                        let rows = segment.rows(ordinal)?;
+                        if accept.is_none_or(|accept| accept.has(rows.document as usize)) {
+                            best.offer(total, rows);
+                        }
+                    }
+                }
+            }
+        }
+        base = end;
+    }
+    Ok(())
+}
+
+/// The best sums so far.
+struct Best {
+    limit: usize,
+    heap: BinaryHeap<Reverse<(u32, Reverse<u32>, u32)>>,
+}
+
+impl Best {
+    fn new(limit: usize) -> Best {
+        Best { limit, heap: BinaryHeap::with_capacity(limit.min(1 << 12) + 1) }
+    }
+
+    /// A sum below this cannot enter.
+    fn threshold(&self) -> u32 {
+        match self.heap.peek() {
+            Some(Reverse((sum, ..))) if self.heap.len() >= self.limit => *sum,
+            _ => 1,
+        }
+    }
+
+    fn offer(&mut self, sum: u32, rows: Rows) {
+        self.heap.push(Reverse((sum, Reverse(rows.chunk), rows.document)));
+        if self.heap.len() > self.limit {
+            self.heap.pop();
+        }
+    }
+
+    fn into_sorted(self) -> Vec<(u32, Rows)> {
+        let sorted = self.heap.into_sorted_vec();
+        sorted.into_iter().map(|Reverse((sum, Reverse(chunk), document))| (sum, Rows { chunk, document })).collect()
+    }
+}

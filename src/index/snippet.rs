@@ -1,0 +1,192 @@
+//! The best window of a chunk for a query, as a verbatim slice of its text.
+//!
+//! Refuses: marks of omission and colours; those are the terminal's.
+
+use std::ops::Range;
+
+use rustc_hash::FxHashMap;
+use unicode_segmentation::UnicodeSegmentation;
+
+use super::lexical::Query;
+use super::tokenize::{Analyzer, Field, words};
+
+/// Finds a query's terms in texts.
+pub struct Matcher {
+    /// For each term of the query its place in the query.
+    terms: FxHashMap<String, usize>,
+    /// First bytes of the terms, lower and upper case: most words of a text are passed over by this alone.
+    first_bytes: [bool; 256],
+    grams: Analyzer,
+    words: Analyzer,
+}
+
+/// A word of a text that holds terms of the query.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Match {
+    pub range: Range<usize>,
+    /// Places of the terms in the query.
+    pub terms: Vec<usize>,
+}
+
+impl Matcher {
+    pub fn new(query: &Query) -> Matcher {
+        let terms: FxHashMap<String, usize> =
+            query.terms.iter().enumerate().map(|(place, (term, _))| (term.clone(), place)).collect();
+        let mut first_bytes = [false; 256];
+        for byte in terms.keys().filter_map(|term| term.bytes().next()) {
+            first_bytes[byte.to_ascii_lowercase() as usize] = true;
+            first_bytes[byte.to_ascii_uppercase() as usize] = true;
+        }
+        // Beyond ASCII a term may differ from the text in its first byte, so every such word is analysed.
+        first_bytes[0x80..].fill(true);
+        Matcher { terms, first_bytes, grams: Analyzer::new(Field::Grams), words: Analyzer::new(Field::Words) }
+    }
+
+    /// The words of `text` that hold a term, in order.
+    pub fn matches(&self, text: &str) -> Vec<Match> {
+        let mut found = Vec::new();
+        if self.terms.is_empty() {
+            return found;
+        }
+        for (start, word) in words(text) {
+            let bytes = word.as_bytes();
+            let compound = |b: &u8| !b.is_ascii_lowercase();
+            if !self.first_bytes[bytes[0] as usize] && !bytes[1..].iter().any(compound) {
+                continue;
+            }
+            let mut terms = Vec::new();
+            let mut note = |term: &str| {
+                if let Some(&place) = self.terms.get(term)
+                    && !terms.contains(&place)
+                {
+                    terms.push(place);
+                }
+            };
+            self.grams.terms(word, &mut note);
+            if !word.is_ascii() {
+                self.words.terms(word, &mut note);
+            }
+            if !terms.is_empty() {
+                found.push(Match { range: start..start + word.len(), terms });
+            }
+        }
+        found
+    }
+}
+
+/// The window of at most `limit` characters that holds the most different terms, then the most matches, then
+/// comes first. It starts at a line or a word and ends at one, or at a grapheme where a word is longer than the
+/// window; blank edges are trimmed.
+pub fn window(text: &str, matches: &[Match], limit: usize) -> Range<usize> {
+    let whole = trim(text, 0..text.len());
+    if text[whole.clone()].chars().nth(limit).is_none() {
+        return whole;
+    }
+    let first = best_run(text, matches, limit).unwrap_or(whole.start);
+    // A third of the window leads up to the first match, so that it can be read.
+    let earliest = back(text, whole.start, first, limit / 3);
+    let start = opening(text, whole.start, earliest, first);
+    let end = forward(text, start, whole.end, limit);
+    let cut = closing(text, start, end, whole.end);
+    trim(text, start..cut)
+}
+
+/// Where the best run of matches that fits the window begins.
+fn best_run(text: &str, matches: &[Match], limit: usize) -> Option<usize> {
+    let room = limit - limit / 3;
+    let mut best: Option<((usize, usize), usize)> = None;
+    for (i, first) in matches.iter().enumerate() {
+        let end = forward(text, first.range.start, text.len(), room);
+        let inside = matches[i..].iter().take_while(|found| found.range.end <= end);
+        let (mut different, mut all) = (Vec::new(), 0);
+        for place in inside.flat_map(|found| &found.terms) {
+            all += 1;
+            if !different.contains(place) {
+                different.push(*place);
+            }
+        }
+        let worth = (different.len(), all);
+        if best.is_none_or(|(most, _)| worth > most) {
+            best = Some((worth, first.range.start));
+        }
+    }
+    best.map(|(_, start)| start)
+}
+
+/// The start of the last line in `earliest..=first`, else of the first word there.
+fn opening(text: &str, floor: usize, earliest: usize, first: usize) -> usize {
+    if earliest <= floor {
+        return floor;
+    }
+    if let Some(at) = text[earliest..first].find('\n') {
+        return earliest + at + 1;
+    }
+    text[earliest..first].find(char::is_whitespace).map_or(first, |at| earliest + at)
+}
+
+/// The last word boundary in `start..end`, else the last grapheme boundary, if more text follows.
+fn closing(text: &str, start: usize, end: usize, whole: usize) -> usize {
+    if end >= whole || text[end..].starts_with(char::is_whitespace) {
+        return end;
+    }
+    let half = back(text, start, end, text[start..end].chars().count() / 3);
+    if let Some(at) = text[half..end].rfind(char::is_whitespace) {
+        return half + at;
+    }
+    let last = text[start..].grapheme_indices(true).map(|(at, grapheme)| start + at + grapheme.len()).take_while(|at| *at <= end).last();
+    last.unwrap_or(end)
+}
+
+/// `count` characters before `from`, not before `floor`.
+fn back(text: &str, floor: usize, from: usize, count: usize) -> usize {
+    match count.checked_sub(1) {
+        Some(skipped) => text[floor..from].char_indices().rev().nth(skipped).map_or(floor, |(at, _)| floor + at),
+        None => from,
+    }
+}
+
+/// `count` characters behind `from`, not behind `ceiling`.
+fn forward(text: &str, from: usize, ceiling: usize, count: usize) -> usize {
+    text[from..ceiling].char_indices().nth(count).map_or(ceiling, |(at, _)| from + at)
+}
+
+fn trim(text: &str, range: Range<usize>) -> Range<usize> {
+    let slice = &text[range.clone()];
+    let start = range.start + slice.len() - slice.trim_start().len();
+    start..(range.start + slice.trim_end().len()).max(start)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn snippet<'t>(text: &'t str, query: &str, limit: usize) -> &'t str {
+        let matches = Matcher::new(&Query::parse(query)).matches(text);
+        &text[window(text, &matches, limit)]
+    }
+
+    #[test]
+    fn a_short_text_is_shown_whole() {
+        assert_eq!(snippet("  All of it.\n", "nothing", 50), "All of it.");
+    }
+
+    #[test]
+    fn the_window_goes_where_the_terms_are() {
+        let text = format!("{} To shut down the daemon, send SIGTERM. {}", "Filler words here. ".repeat(20), "More of them. ".repeat(20));
+        assert_eq!(snippet(&text, "daemon shutdown SIGTERM", 60), "To shut down the daemon, send SIGTERM. More of them. More");
+    }
+
+    #[test]
+    fn korean_is_cut_between_words() {
+        let text = format!("{}저장소 전략은 하나의 파일입니다. {}", "다른 이야기를 합니다. ".repeat(20), "그리고 끝. ".repeat(20));
+        assert_eq!(snippet(&text, "저장소 전략", 30), "합니다. 저장소 전략은 하나의 파일입니다. 그리고");
+    }
+
+    #[test]
+    fn graphemes_stay_whole_where_there_are_no_words() {
+        let family = "👨‍👩‍👧";
+        let text = family.repeat(40);
+        let shown = snippet(&text, "x", 13);
+        assert_eq!(shown, family.repeat(2));
+    }
+}

@@ -1,0 +1,428 @@
+//! Files → documents → chunks → the store and the index.
+//!
+//! ```text
+//! walk ─► compare with the store ─► prepare (all cores: read, parse, chunk, weigh)
+//!                                      └─► one thread stores in order ─► publish: segment, revision + 1
+//! ```
+//! An ingest lands in one transaction, a very large one in several; each leaves a whole corpus.
+
+pub mod chunk;
+pub mod decode;
+pub mod parse;
+mod prepare;
+mod publish;
+mod walk;
+
+pub use publish::rebuild;
+pub use walk::{Found, Skip, document_path, mtime_ns};
+
+use std::collections::{BTreeMap, HashSet};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+
+use crate::config::{Config, Source};
+use crate::error::{Error, Result};
+use crate::kb::Kb;
+use crate::model::Id;
+use crate::store::{Known, NewDocument, Writer};
+use crate::wire::{ErrorReport, IngestCounts, IngestEvent, IngestItem, IngestReport, IngestReportV1, IngestResult, Scope};
+use prepare::{Job, Outcome, Prepared};
+use publish::Step;
+
+/// Names the parsers; documents read by others are read again.
+pub const PARSER_VERSION: &str = "parse-1";
+
+#[derive(Debug, Clone)]
+pub struct Input {
+    /// Files and folders to look at; the whole workspace if empty.
+    pub paths: Vec<PathBuf>,
+    /// Read every file, whatever its size and time say.
+    pub force: bool,
+    /// How long to wait for another writer.
+    pub wait: Duration,
+    /// Report every file, not only those that failed.
+    pub list: bool,
+}
+
+/// Brings the store and the index up to date with the files. `stop` ends it early, keeping what is done.
+pub fn run(kb: &Kb, input: &Input, observe: &mut dyn FnMut(IngestEvent), stop: &AtomicBool) -> Result<IngestReport> {
+    if kb.config.readonly {
+        return Err(Error::ReadonlyMode { operation: "ingest" });
+    }
+    match attempt(kb, input, observe, stop) {
+        Err(Error::IndexDamaged { .. }) => {
+            rebuild(kb)?;
+            attempt(kb, input, observe, stop)
+        }
+        other => other,
+    }
+}
+
+fn attempt(kb: &Kb, input: &Input, observe: &mut dyn FnMut(IngestEvent), stop: &AtomicBool) -> Result<IngestReport> {
+    let started = Instant::now();
+    let config = &kb.config;
+    let starts = starts(config, &input.paths)?;
+    let now = Timestamp::now();
+    let writer = Writer::open(&config.data_dir, input.wait, &now.to_string())?;
+    publish::check(&writer)?;
+
+    let main = &config.sources[0];
+    observe(IngestEvent::ScanStarted { root: main.root.display().to_string() });
+    let mut ingest = Ingest::new(config, input, now, stop);
+    for (source, starts) in config.sources.iter().zip(&starts) {
+        if let Some(starts) = starts {
+            ingest.compare(&writer, source, starts)?;
+        }
+    }
+    observe(IngestEvent::ScanCompleted { total: ingest.jobs.len() as u64 });
+    let revision = ingest.store(&writer, observe)?;
+
+    let aborted = stop.load(Ordering::Relaxed);
+    let counts = ingest.counts;
+    observe(if aborted { IngestEvent::Aborted { counts } } else { IngestEvent::Completed { counts } });
+    let hint = writer.interrupted.as_ref().map(|before| {
+        format!(
+            "The ingest that process {} began at {} was interrupted; nothing of its last step was kept, and this one started from the whole corpus before it.",
+            before.pid, before.since
+        )
+    });
+    let by_reason = |reason: Skip| ingest.skipped.iter().filter(move |(_, skip)| *skip == reason);
+    let reasons: std::collections::BTreeSet<Skip> = ingest.skipped.iter().map(|(_, skip)| *skip).collect();
+    let mut skipped_by_extension = BTreeMap::new();
+    for (path, _) in &ingest.skipped {
+        *skipped_by_extension.entry(extension(path)).or_insert(0) += 1;
+    }
+    Ok(IngestReport {
+        schema_version: IngestReportV1,
+        scope: Scope {
+            root: main.root.display().to_string(),
+            include: input.paths.iter().map(|path| path.display().to_string()).collect(),
+            exclude: main.exclude.clone(),
+        },
+        scanned: counts.scanned,
+        new: counts.new,
+        updated: counts.updated,
+        unchanged: counts.unchanged,
+        skipped: counts.skipped,
+        errors: counts.errors,
+        purged_deleted_files: counts.purged_deleted_files,
+        duration_ms: started.elapsed().as_millis() as u64,
+        skipped_by_extension,
+        skip_examples: reasons
+            .iter()
+            .map(|reason| {
+                (reason.as_str().to_owned(), by_reason(*reason).take(SKIP_EXAMPLES).map(|(path, _)| path.clone()).collect())
+            })
+            .collect(),
+        skipped_by_reason: reasons
+            .iter()
+            .map(|reason| (reason.as_str().to_owned(), by_reason(*reason).count() as u64))
+            .collect(),
+        corpus_revision: revision,
+        aborted,
+        hint,
+        items: (input.list || !ingest.items.is_empty()).then_some(ingest.items),
+    })
+}
+
+const SKIP_EXAMPLES: usize = 5;
+
+/// Text that one transaction stores at most: what a kill can cost, and how long the log grows.
+const STEP_BYTES: usize = 256 << 20;
+
+/// A file this much older than its last check cannot have changed within the resolution of its time stamp.
+const RACY_NS: i64 = 2_000_000_000;
+
+struct Ingest<'i> {
+    config: &'i Config,
+    input: &'i Input,
+    now: Timestamp,
+    stop: &'i AtomicBool,
+    jobs: Vec<Job<'i>>,
+    /// Documents whose files are gone: row, path.
+    gone: Vec<(u32, String)>,
+    skipped: Vec<(String, Skip)>,
+    counts: IngestCounts,
+    items: Vec<IngestItem>,
+}
+
+impl<'i> Ingest<'i> {
+    fn new(config: &'i Config, input: &'i Input, now: Timestamp, stop: &'i AtomicBool) -> Self {
+        Ingest {
+            config,
+            input,
+            now,
+            stop,
+            jobs: Vec::new(),
+            gone: Vec::new(),
+            skipped: Vec::new(),
+            counts: IngestCounts::default(),
+            items: Vec::new(),
+        }
+    }
+
+    /// Decides by names, sizes and times alone which files must be read and which documents go.
+    fn compare(&mut self, writer: &Writer, source: &'i Source, starts: &[PathBuf]) -> Result<()> {
+        let walk = walk::walk(self.config, source, starts)?;
+        let mut known = writer.known(&source.id)?;
+        let reread = self.input.force || writer.parser_version()?.as_deref() != Some(versions().as_str());
+        self.counts.scanned += walk.found.len() as u64;
+        for file in walk.found {
+            let before = known.remove(&file.path);
+            let same = |known: &Known| {
+                known.size == file.size && known.mtime_ns == file.mtime_ns && file.mtime_ns < known.checked_ns - RACY_NS
+            };
+            if !reread && before.as_ref().is_some_and(same) {
+                self.counts.unchanged += 1;
+                self.item(&file.path, IngestResult::Unchanged, None);
+                continue;
+            }
+            self.jobs.push(Job { source, file, before, reread });
+        }
+        let failed: Vec<String> = walk.failed.iter().map(|(path, _)| path.clone()).collect();
+        for (path, error) in walk.failed {
+            self.failed(&path, &error);
+        }
+        for (path, skip) in walk.skipped {
+            self.skip(path, skip);
+        }
+        let below = |path: &str, folder: &str| {
+            folder.is_empty() || path == folder || path.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/'))
+        };
+        let scope: Vec<String> =
+            starts.iter().map(|start| document_path(start.strip_prefix(&source.root).unwrap_or(start))).collect();
+        self.gone.extend(
+            known
+                .into_iter()
+                .filter(|(_, known)| known.walked)
+                .filter(|(path, _)| scope.is_empty() || scope.iter().any(|start| below(path, start)))
+                .filter(|(path, _)| !failed.iter().any(|folder| below(path, folder)))
+                .map(|(path, known)| (known.row, path)),
+        );
+        Ok(())
+    }
+
+    /// Reads what must be read, stores it, publishes. Returns the revision in force.
+    fn store(&mut self, writer: &Writer, observe: &mut dyn FnMut(IngestEvent)) -> Result<u64> {
+        let jobs = std::mem::take(&mut self.jobs);
+        let total = jobs.len() as u64;
+        let averages = publish::averages(writer, self.config, &jobs)?;
+        writer.begin()?;
+        let stored = (|| {
+            let mut step = Step::new(averages);
+            for (row, path) in std::mem::take(&mut self.gone) {
+                step.dead.extend(writer.remove_chunks(row)?);
+                writer.remove_document(row)?;
+                self.counts.purged_deleted_files += 1;
+                self.item(&path, IngestResult::Purged, None);
+                step.changed = true;
+            }
+            let mut idx = 0;
+            prepare::each_run(&jobs, self.config, averages, self.stop, |run| {
+                let mut rows = Vec::with_capacity(run.build.chunks());
+                for (job, outcome) in jobs[run.jobs.clone()].iter().zip(run.outcomes) {
+                    idx += 1;
+                    let path = job.file.path.clone();
+                    let media = parse::media_of(&path).0;
+                    observe(IngestEvent::AssetStarted { idx, total, path, media });
+                    let (result, chunks) = self.store_file(writer, job, outcome, &mut step, &mut rows)?;
+                    if matches!(result, IngestResult::New | IngestResult::Updated) {
+                        observe(IngestEvent::AssetChunked { idx, chunks });
+                    }
+                    observe(IngestEvent::AssetFinished { idx, total, result, chunks });
+                }
+                step.add(run.build, &rows)?;
+                if step.bytes >= STEP_BYTES {
+                    publish::publish(writer, std::mem::replace(&mut step, Step::new(averages)), self.now)?;
+                    writer.commit()?;
+                    writer.begin()?;
+                }
+                Ok(())
+            })?;
+            if !self.stop.load(Ordering::Relaxed) && self.input.paths.is_empty() {
+                writer.set_meta("parser_version", versions())?;
+            }
+            let revision = publish::publish(writer, step, self.now)?;
+            writer.commit()?;
+            Ok(revision)
+        })();
+        let revision = match stored {
+            Ok(revision) => revision,
+            Err(error) => {
+                writer.rollback();
+                return Err(error);
+            }
+        };
+        let revision = publish::keep_averages(writer)?.unwrap_or(revision);
+        writer.remove_unnamed_segments()?;
+        writer.checkpoint()?;
+        Ok(revision)
+    }
+
+    fn store_file(
+        &mut self,
+        writer: &Writer,
+        job: &Job,
+        outcome: Outcome,
+        step: &mut Step,
+        rows: &mut Vec<crate::model::Rows>,
+    ) -> Result<(IngestResult, u32)> {
+        let before = job.before.as_ref().map(|known| known.row);
+        let result = match outcome {
+            Outcome::Document(prepared) => {
+                if let Some(row) = before {
+                    step.dead.extend(writer.remove_chunks(row)?);
+                }
+                rows.extend(writer.put_document(&self.new_document(job, &prepared), before)?);
+                step.changed = true;
+                step.bytes += prepared.text.len();
+                let chunks = prepared.chunks.len() as u32;
+                let result = if before.is_some() { IngestResult::Updated } else { IngestResult::New };
+                match before {
+                    Some(_) => self.counts.updated += 1,
+                    None => self.counts.new += 1,
+                }
+                self.item(&job.file.path, result, Some((prepared.doc_id, chunks)));
+                return Ok((result, chunks));
+            }
+            Outcome::Same { size, mtime_ns } => {
+                if let Some(row) = before {
+                    writer.touch(row, size, mtime_ns, self.now_ns())?;
+                }
+                self.counts.unchanged += 1;
+                self.item(&job.file.path, IngestResult::Unchanged, None);
+                IngestResult::Unchanged
+            }
+            Outcome::Skipped(skip) => {
+                self.forget(writer, before, step)?;
+                self.skip(job.file.path.clone(), skip);
+                IngestResult::Skipped
+            }
+            Outcome::Vanished => {
+                self.forget(writer, before, step)?;
+                self.counts.purged_deleted_files += u64::from(before.is_some());
+                self.item(&job.file.path, IngestResult::Purged, None);
+                IngestResult::Purged
+            }
+            Outcome::Failed(error) => {
+                self.failed(&job.file.path, &error);
+                IngestResult::Error
+            }
+        };
+        Ok((result, 0))
+    }
+
+    fn new_document<'d>(&self, job: &'d Job, prepared: &'d Prepared) -> NewDocument<'d> {
+        let metadata = &prepared.parsed.metadata;
+        NewDocument {
+            doc_id: prepared.doc_id,
+            source: &job.source.id,
+            path: &job.file.path,
+            disk_path: prepared.disk_path.as_deref(),
+            walked: true,
+            size: prepared.size,
+            mtime_ns: prepared.mtime_ns,
+            checked_ns: self.now_ns(),
+            hash: prepared.hash,
+            media: prepared.parsed.media,
+            code_lang: prepared.parsed.code_lang,
+            encoding: prepared.encoding,
+            bom: prepared.bom,
+            title: &prepared.title,
+            metadata,
+            trust: metadata.trust_level.or(job.source.trust_level).unwrap_or(crate::model::Trust::Primary),
+            source_type: metadata.source_type.as_deref().or(job.source.source_type.as_deref()),
+            repo: job.file.repo.as_deref(),
+            text: &prepared.text,
+            chunks: &prepared.chunks,
+            indexed_ns: self.now_ns(),
+        }
+    }
+
+    /// The file is no document any more.
+    fn forget(&self, writer: &Writer, before: Option<u32>, step: &mut Step) -> Result<()> {
+        if let Some(row) = before {
+            step.dead.extend(writer.remove_chunks(row)?);
+            writer.remove_document(row)?;
+            step.changed = true;
+        }
+        Ok(())
+    }
+
+    fn skip(&mut self, path: String, reason: Skip) {
+        self.counts.skipped += 1;
+        if self.input.list {
+            self.push(&path, IngestResult::Skipped).reason = Some(reason.as_str());
+        }
+        self.skipped.push((path, reason));
+    }
+
+    fn failed(&mut self, path: &str, error: &Error) {
+        self.counts.errors += 1;
+        self.push(path, IngestResult::Error).error = Some(ErrorReport::from(error));
+    }
+
+    fn item(&mut self, path: &str, result: IngestResult, stored: Option<(Id, u32)>) {
+        if self.input.list {
+            let item = self.push(path, result);
+            item.doc_id = stored.map(|(id, _)| id);
+            item.chunks = stored.map(|(_, chunks)| chunks);
+        }
+    }
+
+    fn push(&mut self, path: &str, result: IngestResult) -> &mut IngestItem {
+        let at = self.items.len();
+        self.items.push(IngestItem { path: path.to_owned(), result, doc_id: None, chunks: None, reason: None, error: None });
+        &mut self.items[at]
+    }
+
+    fn now_ns(&self) -> i64 {
+        nanoseconds(self.now)
+    }
+}
+
+pub fn nanoseconds(time: Timestamp) -> i64 {
+    i64::try_from(time.as_nanosecond()).unwrap_or(i64::MAX)
+}
+
+/// What shaped the stored chunks; a store shaped otherwise reads all its files again.
+fn versions() -> String {
+    format!("{PARSER_VERSION}/{}", chunk::VERSION)
+}
+
+/// For each source the paths to look at: None for a source that none of the named paths lies in.
+fn starts(config: &Config, paths: &[PathBuf]) -> Result<Vec<Option<Vec<PathBuf>>>> {
+    if paths.is_empty() {
+        return Ok(config.sources.iter().map(|_| Some(Vec::new())).collect());
+    }
+    let mut starts: Vec<Option<Vec<PathBuf>>> = config.sources.iter().map(|_| None).collect();
+    let mut seen = HashSet::new();
+    for path in paths {
+        let absolute = std::path::absolute(path).map_err(Error::io("find", path))?;
+        // The folder is resolved, the last part is not: a link is looked at as the link it is.
+        let resolved = match (absolute.parent().map(|folder| folder.canonicalize()), absolute.file_name()) {
+            (Some(Ok(folder)), Some(name)) => folder.join(name),
+            _ => absolute.canonicalize().unwrap_or(absolute),
+        };
+        let owner = config.sources.iter().position(|source| resolved.starts_with(&source.root));
+        let Some(owner) = owner else {
+            let reason = format!("{} lies outside the workspace {}", path.display(), config.sources[0].root.display());
+            return Err(Error::input_hint("path", reason, "Name a path inside the workspace, or another --root."));
+        };
+        if seen.insert(resolved.clone()) {
+            starts[owner].get_or_insert_default().push(resolved);
+        }
+    }
+    Ok(starts)
+}
+
+fn extension(path: &str) -> String {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    match name.rsplit_once('.') {
+        Some((stem, extension)) if !stem.is_empty() => extension.to_lowercase(),
+        _ => String::new(),
+    }
+}

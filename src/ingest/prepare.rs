@@ -1,0 +1,247 @@
+//! The parallel half of an ingest: files are read, decoded, parsed, chunked and weighed in runs of consecutive
+//! files, on all cores; the runs arrive at one consumer in order.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io::Read;
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use super::chunk::{self, Limits};
+use super::decode::{Decoded, Unreadable, decode};
+use super::parse::{Parsed, parse, readable};
+use super::walk::{Found, Skip, mtime_ns};
+use crate::config::{Config, Source};
+use crate::error::{Error, Result};
+use crate::index::build::{self, Averages, Builder, Passage};
+use crate::model::{Chunk, Encoding, Id};
+use crate::store::Known;
+
+/// A file to be read.
+pub struct Job<'i> {
+    pub source: &'i Source,
+    pub file: Found,
+    pub before: Option<Known>,
+    /// Store it even if its content is what is stored.
+    pub reread: bool,
+}
+
+/// What became of a file.
+pub enum Outcome {
+    Document(Box<Prepared>),
+    /// It holds what is stored.
+    Same { size: u64, mtime_ns: i64 },
+    Skipped(Skip),
+    Vanished,
+    Failed(Error),
+}
+
+/// A document ready to be stored.
+pub struct Prepared {
+    pub doc_id: Id,
+    pub title: String,
+    pub text: String,
+    pub encoding: Encoding,
+    pub bom: bool,
+    pub hash: [u8; 32],
+    pub size: u64,
+    pub mtime_ns: i64,
+    pub disk_path: Option<Vec<u8>>,
+    pub parsed: Parsed,
+    pub chunks: Vec<(Id, Chunk)>,
+}
+
+/// Consecutive jobs with their outcomes, and the postings of the chunks among them.
+pub struct Run {
+    pub jobs: Range<usize>,
+    pub outcomes: Vec<Outcome>,
+    pub build: build::Run,
+}
+
+/// Calls `consume` with each run, in order. Ends early when `stop` is set or `consume` fails.
+pub fn each_run(
+    jobs: &[Job],
+    config: &Config,
+    averages: Averages,
+    stop: &AtomicBool,
+    mut consume: impl FnMut(Run) -> Result<()>,
+) -> Result<()> {
+    let runs = runs(jobs);
+    let next = AtomicUsize::new(0);
+    let ended = AtomicBool::new(false);
+    let workers = rayon::current_num_threads().min(runs.len());
+    // One finished run a worker may wait: enough to keep both sides busy, little enough to stay in memory.
+    let (send, receive) = crossbeam_channel::bounded(workers.max(1));
+    rayon::in_place_scope(|scope| {
+        for _ in 0..workers {
+            let (send, runs, next, ended) = (send.clone(), &runs, &next, &ended);
+            scope.spawn(move |_| {
+                while !stop.load(Ordering::Relaxed) && !ended.load(Ordering::Relaxed) {
+                    let i = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(range) = runs.get(i) else { break };
+                    if send.send((i, run(jobs, range.clone(), config, averages, stop))).is_err() {
+                        break;
+                    }
+                }
+            });
+        }
+        drop(send);
+        let mut early = BTreeMap::new();
+        let mut expected = 0;
+        let mut result = Ok(());
+        for (i, run) in &receive {
+            early.insert(i, run);
+            while let Some(run) = early.remove(&expected) {
+                expected += 1;
+                if result.is_ok() {
+                    result = consume(run);
+                    ended.store(result.is_err(), Ordering::Relaxed);
+                }
+            }
+        }
+        result
+    })
+}
+
+/// Mean terms a chunk over a sample of the files: what BM25 measures lengths by until there are better figures.
+pub fn sample_averages(jobs: &[Job], config: &Config) -> Averages {
+    let mut builder = Builder::new(build::DEFAULT_AVERAGES);
+    for job in jobs.iter().step_by(jobs.len().div_ceil(SAMPLE_FILES).max(1)) {
+        if let Outcome::Document(prepared) = prepare(job, config) {
+            add_chunks(&mut builder, &prepared);
+        }
+    }
+    builder.averages()
+}
+
+pub fn limits(config: &Config) -> Limits {
+    let limits = config.ingest.limits;
+    Limits {
+        target_tokens: limits.target_tokens,
+        max_tokens: limits.max_chunk_tokens,
+        overlap_tokens: limits.overlap_tokens,
+    }
+}
+
+/// Source bytes in a run.
+const RUN_BYTES: u64 = 4 << 20;
+const RUN_FILES: usize = 2048;
+
+const SAMPLE_FILES: usize = 48;
+
+fn runs(jobs: &[Job]) -> Vec<Range<usize>> {
+    let mut runs = Vec::new();
+    let (mut start, mut bytes) = (0, 0);
+    for (i, job) in jobs.iter().enumerate() {
+        bytes += job.file.size;
+        if bytes >= RUN_BYTES || i + 1 - start >= RUN_FILES {
+            runs.push(start..i + 1);
+            (start, bytes) = (i + 1, 0);
+        }
+    }
+    if start < jobs.len() {
+        runs.push(start..jobs.len());
+    }
+    runs
+}
+
+fn run(jobs: &[Job], range: Range<usize>, config: &Config, averages: Averages, stop: &AtomicBool) -> Run {
+    let mut builder = Builder::new(averages);
+    let mut outcomes = Vec::with_capacity(range.len());
+    for job in &jobs[range.clone()] {
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+        let outcome = catch_unwind(AssertUnwindSafe(|| prepare(job, config))).unwrap_or_else(|_| {
+            Outcome::Failed(Error::Internal { cause: format!("the parser of {} panicked", job.file.path) })
+        });
+        if let Outcome::Document(prepared) = &outcome {
+            add_chunks(&mut builder, prepared);
+        }
+        outcomes.push(outcome);
+    }
+    Run { jobs: range.start..range.start + outcomes.len(), outcomes, build: builder.finish() }
+}
+
+fn add_chunks(builder: &mut Builder, prepared: &Prepared) {
+    for (_, chunk) in &prepared.chunks {
+        builder.add(&Passage {
+            title: &prepared.title,
+            headings: &chunk.heading_path,
+            symbol: chunk.symbol.as_deref(),
+            body: &readable(prepared.parsed.media, &prepared.text[chunk.bytes.clone()]),
+        });
+    }
+}
+
+fn prepare(job: &Job, config: &Config) -> Outcome {
+    let path = &job.file.on_disk;
+    let (bytes, mtime_ns) = match read(path, config.ingest.max_file_bytes) {
+        Ok(Some(read)) => read,
+        Ok(None) => return Outcome::Skipped(Skip::TooLarge),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Outcome::Vanished,
+        Err(error) => return Outcome::Failed(Error::io("read", path)(error)),
+    };
+    let (size, hash) = (bytes.len() as u64, *blake3::hash(&bytes).as_bytes());
+    if !job.reread && job.before.as_ref().is_some_and(|known| known.hash == hash) {
+        return Outcome::Same { size, mtime_ns };
+    }
+    let Decoded { text, encoding, had_bom } = match decode(bytes) {
+        Ok(decoded) => decoded,
+        Err(Unreadable::Binary) => return Outcome::Skipped(Skip::Binary),
+        Err(Unreadable::UnknownEncoding) => return Outcome::Skipped(Skip::UnknownEncoding),
+        Err(broken) => {
+            let cause = format!("the text is {}", broken.reason());
+            return Outcome::Failed(Error::Io { operation: "decode", path: path.clone(), cause });
+        }
+    };
+    let parsed = parse(&job.file.path, &text);
+    let title = parsed.metadata.title.clone().unwrap_or_else(|| file_stem(&job.file.path).to_owned());
+    let doc_id = Id::document(&job.source.id, &job.file.path);
+    let mut occurrences: HashMap<Id, u32> = HashMap::new();
+    let chunks = chunk::chunk(&text, &parsed, &limits(config))
+        .into_iter()
+        .map(|chunk| {
+            let body = &text[chunk.bytes.clone()];
+            let occurrence = occurrences.entry(Id::of(&[body.as_bytes()])).or_insert(0);
+            let id = Id::chunk(doc_id, body, *occurrence);
+            *occurrence += 1;
+            (id, chunk)
+        })
+        .collect();
+    // Lossy on purpose: it differs from the document's path exactly if that one cannot be opened as it is.
+    let on_disk = path.strip_prefix(&job.source.root).unwrap_or(path);
+    let disk_path = (on_disk != Path::new(&job.file.path)).then(|| on_disk.as_os_str().as_encoded_bytes().to_vec());
+    Outcome::Document(Box::new(Prepared {
+        doc_id,
+        title,
+        text,
+        encoding,
+        bom: had_bom,
+        hash,
+        size,
+        mtime_ns,
+        disk_path,
+        parsed,
+        chunks,
+    }))
+}
+
+/// The file's bytes and the time it had before they were read: a change meanwhile is seen by the next ingest. None
+/// if it has grown past the limit.
+fn read(path: &Path, max_bytes: u64) -> std::io::Result<Option<(Vec<u8>, i64)>> {
+    let file = std::fs::File::open(path)?;
+    let metadata = file.metadata()?;
+    let mut bytes = Vec::with_capacity((metadata.len().min(max_bytes) + 1) as usize);
+    file.take(max_bytes + 1).read_to_end(&mut bytes)?;
+    Ok((bytes.len() as u64 <= max_bytes).then(|| (bytes, mtime_ns(&metadata))))
+}
+
+fn file_stem(path: &str) -> &str {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    match name.rsplit_once('.') {
+        Some((stem, _)) if !stem.is_empty() => stem,
+        _ => name,
+    }
+}

@@ -1,0 +1,144 @@
+//! The knowledge base: configuration, connections and the current snapshot. What every tool runs on.
+//!
+//! A request reads one revision: `read` opens a transaction, and the snapshot it hands out is that revision's. When
+//! another process has published a new one, the next request swaps to it; a request in flight keeps what it has.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::config::Config;
+use crate::error::{Error, Result};
+use crate::index::Index;
+use crate::store::{FileIdentity, Interrupted, Reader, segments_folder};
+
+pub struct Kb {
+    pub config: Config,
+    /// Connections that no request is using.
+    readers: Mutex<Vec<Reader>>,
+    current: Mutex<Option<(Option<FileIdentity>, Arc<Index>)>>,
+}
+
+/// One revision of the corpus, for the time of a request.
+pub struct View<'r> {
+    pub store: &'r Reader,
+    pub index: Arc<Index>,
+}
+
+impl Kb {
+    /// Opens nothing yet: there may be no index.
+    pub fn open(config: Config) -> Result<Kb> {
+        Ok(Kb { config, readers: Mutex::default(), current: Mutex::default() })
+    }
+
+    pub fn data_dir(&self) -> &Path {
+        &self.config.data_dir
+    }
+
+    /// Runs `read` on the newest revision. `not_indexed` if there is none.
+    pub fn read<T>(&self, read: impl Fn(&View) -> Result<T>) -> Result<T> {
+        // Between reading the list of segments and mapping them, an ingest may replace them.
+        for _ in 0..RETRIES {
+            let reader = self.reader()?;
+            let result = reader.snapshot(|store| {
+                let revision = store.revision()?;
+                if revision == 0 {
+                    return Err(self.not_indexed());
+                }
+                match self.index_at(store, revision)? {
+                    Some(index) => read(&View { store, index }).map(Some),
+                    None => Ok(None),
+                }
+            });
+            self.keep(reader);
+            match result {
+                Ok(Some(value)) => return Ok(value),
+                Ok(None) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let cause = "segments named by the store are missing".to_owned();
+        Err(Error::IndexDamaged { path: segments_folder(self.data_dir()), cause })
+    }
+
+    /// Runs `read` on the store alone; the index need not be usable.
+    pub fn read_store<T>(&self, read: impl FnOnce(&Reader) -> Result<T>) -> Result<T> {
+        let reader = self.reader()?;
+        let result = reader.snapshot(read);
+        self.keep(reader);
+        result
+    }
+
+    /// Drops the snapshot, so that the next request maps its segments afresh.
+    pub fn forget_snapshot(&self) {
+        *locked(&self.current) = None;
+    }
+
+    /// The writer before, if it died before its end: what it was doing did not land.
+    pub fn interrupted(&self) -> Option<Interrupted> {
+        Interrupted::find(self.data_dir())
+    }
+
+    /// The error of a store that is not there yet.
+    pub fn not_indexed(&self) -> Error {
+        let root = self.config.sources.first().map(|source| source.root.display().to_string());
+        Error::NotIndexed {
+            expected: format!("an index in {}", self.data_dir().display()),
+            found: "none".into(),
+            hint: match root {
+                Some(root) => format!("Run `kebab-lite ingest --root {}` first, or search with --sync.", shell_word(&root)),
+                None => "Run `kebab-lite ingest` first, or search with --sync.".into(),
+            },
+        }
+    }
+
+    fn reader(&self) -> Result<Reader> {
+        while let Some(reader) = locked(&self.readers).pop() {
+            if reader.is_current() {
+                return Ok(reader);
+            }
+        }
+        Reader::open(self.data_dir())?.ok_or_else(|| self.not_indexed())
+    }
+
+    fn keep(&self, reader: Reader) {
+        locked(&self.readers).push(reader);
+    }
+
+    /// The snapshot of this revision; None if its segments are gone, because a newer one has replaced it.
+    fn index_at(&self, store: &Reader, revision: u64) -> Result<Option<Arc<Index>>> {
+        let mut current = locked(&self.current);
+        let previous = current.as_ref().filter(|(identity, _)| *identity == store.identity());
+        if let Some((_, index)) = previous
+            && index.revision == revision
+        {
+            return Ok(Some(index.clone()));
+        }
+        let folder = segments_folder(self.data_dir());
+        let entries = store.segments()?;
+        if entries.iter().any(|entry| !folder.join(&entry.file).exists()) {
+            return Ok(None);
+        }
+        let index = Arc::new(Index::open(&folder, revision, entries, previous.map(|(_, index)| &**index))?);
+        // A request that began before a newer one swapped must not swap back.
+        if current.as_ref().is_none_or(|(identity, newer)| *identity != store.identity() || newer.revision < revision) {
+            *current = Some((store.identity(), index.clone()));
+        }
+        Ok(Some(index))
+    }
+}
+
+const RETRIES: usize = 5;
+
+/// A lock that a panicking request held guards nothing half-written: values are replaced whole.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A path as a shell takes it.
+fn shell_word(text: &str) -> String {
+    let plain = |c: char| c.is_alphanumeric() || "/._-+:@".contains(c);
+    match text.chars().all(plain) {
+        true => text.to_owned(),
+        false => format!("'{}'", text.replace('\'', "'\\''")),
+    }
+}

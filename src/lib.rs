@@ -1,0 +1,10 @@
+//! kebab-lite: a local knowledge base as a library. The program is a thin layer over it.
+pub mod config;
+pub mod error;
+pub mod index;
+pub mod ingest;
+pub mod kb;
+pub mod model;
+pub mod store;
+pub mod tools;
+pub mod wire;

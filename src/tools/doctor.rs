@@ -1,0 +1,105 @@
+//! `doctor`: is everything in order, and if not, what to do.
+
+use std::path::Path;
+
+use crate::error::{Error, Result};
+use crate::index::Index;
+use crate::kb::Kb;
+use crate::store::segments_folder;
+use crate::wire::{Check, Doctor, DoctorV1};
+
+pub fn run(kb: &Kb) -> Doctor {
+    let checks: Vec<Check> = CHECKS.iter().map(|(name, check)| report(name, check(kb))).collect();
+    Doctor { schema_version: DoctorV1, ok: checks.iter().all(|check| check.ok), checks }
+}
+
+/// What was found to be well, or what is wrong.
+type Finding = Result<String>;
+
+const CHECKS: &[(&str, fn(&Kb) -> Finding)] = &[
+    ("config", config),
+    ("root", root),
+    ("data_dir", data_dir),
+    ("store", store),
+    ("index", index),
+    ("last_ingest", last_ingest),
+];
+
+fn report(name: &'static str, finding: Finding) -> Check {
+    match finding {
+        Ok(detail) => Check { name, ok: true, detail, hint: None },
+        Err(error) => Check { name, ok: false, detail: error.to_string(), hint: error.hint() },
+    }
+}
+
+fn config(kb: &Kb) -> Finding {
+    let file = kb.config.file.as_ref().map_or("no file, defaults".to_owned(), |path| path.display().to_string());
+    Ok(match kb.config.warnings.len() {
+        0 => file,
+        n => format!("{file}; {n} warnings: {}", kb.config.warnings.join("; ")),
+    })
+}
+
+fn root(kb: &Kb) -> Finding {
+    let mut roots = Vec::new();
+    for source in &kb.config.sources {
+        std::fs::read_dir(&source.root).map_err(Error::io("read root", &source.root))?;
+        roots.push(source.root.display().to_string());
+    }
+    Ok(roots.join(", "))
+}
+
+fn data_dir(kb: &Kb) -> Finding {
+    let folder = kb.data_dir();
+    if kb.config.readonly {
+        return Ok(format!("{}, opened readonly", folder.display()));
+    }
+    let Some(existing) = folder.ancestors().find(|folder| folder.exists()) else {
+        return Ok(folder.display().to_string());
+    };
+    let probe = existing.join(format!(".kebab-lite-probe-{}", std::process::id()));
+    std::fs::write(&probe, b"").map_err(Error::io("write to data folder", existing))?;
+    std::fs::remove_file(&probe).map_err(Error::io("remove probe from data folder", &probe))?;
+    Ok(format!("{}, writable", folder.display()))
+}
+
+fn store(kb: &Kb) -> Finding {
+    kb.read_store(|store| {
+        let integrity = store.integrity()?;
+        if integrity != "ok" {
+            return Err(Error::StoreCorrupt { path: kb.data_dir().to_owned(), cause: integrity });
+        }
+        let (documents, chunks) = store.counts()?;
+        Ok(format!("{documents} documents, {chunks} chunks, revision {}, integrity ok", store.revision()?))
+    })
+}
+
+fn index(kb: &Kb) -> Finding {
+    kb.read_store(|store| {
+        let entries = store.segments()?;
+        let folder = segments_folder(kb.data_dir());
+        let (_, chunks) = store.counts()?;
+        let live: u64 = entries.iter().map(|entry| u64::from(entry.chunks) - entry.tombstones.len() as u64).sum();
+        let opened = Index::open(&folder, store.revision()?, entries, None)?;
+        opened.segments.iter().try_for_each(|live| live.segment.verify())?;
+        if live != chunks {
+            return Err(damaged(&folder, format!("it holds {live} chunks, the store {chunks}")));
+        }
+        Ok(format!("{} segments, {live} chunks, revision {}, checksums ok", opened.segments.len(), opened.revision))
+    })
+}
+
+fn damaged(folder: &Path, cause: String) -> Error {
+    Error::IndexDamaged { path: folder.to_owned(), cause }
+}
+
+fn last_ingest(kb: &Kb) -> Finding {
+    let last = kb.read_store(|store| store.meta_text("last_ingest_at"))?.unwrap_or_else(|| "never".into());
+    Ok(match kb.interrupted() {
+        Some(before) => format!(
+            "{last}; the one begun at {} by process {} was interrupted, the corpus is whole as it was before: run `kebab-lite ingest`",
+            before.since, before.pid
+        ),
+        None => last,
+    })
+}

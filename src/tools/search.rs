@@ -1,0 +1,477 @@
+//! `search`: the best passages for a query, with citations.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use globset::{GlobBuilder, GlobMatcher};
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::args::Args;
+use super::with_repair;
+use crate::config::Config;
+use crate::error::{Error, Result};
+use crate::index::lexical::{self, Query, Scored};
+use crate::index::snippet::{Match, Matcher, window};
+use crate::index::tokenize::{fold, holds_phrase, phrase_form};
+use crate::index::{self};
+use crate::ingest::parse::readable;
+use crate::ingest::{chunk, mtime_ns, nanoseconds};
+use crate::kb::{Kb, View};
+use crate::model::{Bits, Filter, Media, Mode, Rows, ScoreKind, Trust};
+use crate::store::{ChunkRow, DocumentRow};
+use crate::wire::{
+    Citation, FusionInput, Hit, Retrieval, SearchHitV1, SearchResponse, SearchResponseV1, Timing, Trace, TraceEntry,
+};
+
+/// A search, validated.
+#[derive(Debug, Clone, Default)]
+pub struct SearchInput {
+    pub query: String,
+    pub mode: Option<Mode>,
+    /// None: the configured default.
+    pub k: Option<usize>,
+    pub max_tokens: Option<usize>,
+    pub snippet_chars: Option<usize>,
+    pub cursor: Option<String>,
+    pub trace: bool,
+    pub filter: Filter,
+    pub drop_weak: bool,
+}
+
+impl SearchInput {
+    pub fn from_json(value: Value) -> Result<SearchInput> {
+        let mut args = Args::new(value)?;
+        args.alias("tags", "tag");
+        let query = args.required_text("query")?;
+        let whole = |value: Option<u64>| value.map(|number| number as usize);
+        let input = SearchInput {
+            mode: args.word("mode", Mode::parse, &Mode::choices())?,
+            k: whole(args.whole("k", 1..=MAX_K)?),
+            max_tokens: whole(args.whole("max_tokens", 1..=u64::MAX)?),
+            snippet_chars: whole(args.whole("snippet_chars", 1..=MAX_SNIPPET_CHARS)?),
+            cursor: args.text("cursor")?,
+            trace: args.flag("trace")?,
+            filter: Filter {
+                tags: args.list("tag")?,
+                lang: args.text("lang")?.map(|lang| lang.to_lowercase()),
+                path_glob: glob(&mut args, "path_glob")?,
+                trust_min: args.word("trust_min", Trust::parse, &Trust::choices())?,
+                media: args.list("media")?.into_iter().map(|media| if media == "md" { "markdown".into() } else { media }).collect(),
+                ingested_after: args.time("ingested_after")?.map(nanoseconds),
+                doc_id: args.id("doc_id")?,
+                sources: args.list("source")?,
+                repos: args.list("repo")?,
+                code_langs: args.list("code_lang")?.into_iter().map(|lang| lang.to_lowercase()).collect(),
+                exclude_tags: args.list("exclude_tag")?,
+                exclude_path_glob: glob(&mut args, "exclude_path_glob")?,
+                exclude_doc_ids: args.ids("exclude_doc_id")?,
+            },
+            drop_weak: args.flag("drop_weak")?,
+            query,
+        };
+        args.finish()?;
+        if input.query.trim().is_empty() {
+            return Err(Error::input_hint("query", "it is empty", "Ask for at least one word."));
+        }
+        Ok(input)
+    }
+
+    /// What a cursor is bound to, the state of the corpus apart: all that decides which hits there are in which order.
+    fn identity(&self) -> String {
+        let filter = &self.filter;
+        let globs = [&filter.path_glob, &filter.exclude_path_glob].map(|glob| glob.as_ref().map(|glob| glob.glob().glob().to_owned()));
+        let rest = Filter { path_glob: None, exclude_path_glob: None, ..filter.clone() };
+        format!("{:?}", (&self.query, self.mode(), rest, globs, self.drop_weak))
+    }
+
+    fn mode(&self) -> Mode {
+        self.mode.unwrap_or(Mode::Hybrid)
+    }
+}
+
+pub const MAX_K: u64 = 100;
+
+const MAX_SNIPPET_CHARS: u64 = 100_000;
+
+/// A hit whose score is below this share of the first hit's is weak.
+pub const WEAK_SHARE: f32 = 0.4;
+
+pub fn run(kb: &Kb, input: &SearchInput) -> Result<SearchResponse> {
+    if input.mode() == Mode::Vector {
+        return Err(Error::ModelUnreachable {
+            endpoint: String::new(),
+            model: "none".into(),
+            cause: "this build has no embedding model".into(),
+            hint: "Search with mode \"lexical\", or \"hybrid\", which answers lexically here.".into(),
+        });
+    }
+    with_repair(kb, || kb.read(|view| search(kb, view, input)))
+}
+
+fn search(kb: &Kb, view: &View, input: &SearchInput) -> Result<SearchResponse> {
+    let started = Instant::now();
+    let binding = binding(view, input)?;
+    let offset = input.cursor.as_deref().map_or(Ok(0), |cursor| parse_cursor(cursor, &binding))?;
+    let k = input.k.unwrap_or(kb.config.search.default_k);
+    let accept = (!input.filter.is_open()).then(|| view.store.select(&input.filter)).transpose()?;
+    let query = Query::parse(&input.query);
+
+    let mut hints = Vec::new();
+    // One more than the page shows whether another page follows.
+    let mut ranked = rank(view, input, &query, accept.as_ref(), offset + k + 1, &mut hints)?;
+    if input.drop_weak && let Some(floor) = ranked.first().map(|first| WEAK_SHARE * first.score) {
+        ranked.retain(|scored| scored.score >= floor);
+    }
+    let lexical_ms = milliseconds(started);
+
+    let mut page = Page::new(kb, view, &query, input);
+    let best = ranked.first().map_or(0.0, |first| first.score);
+    for (i, scored) in ranked.iter().enumerate().skip(offset).take(k) {
+        page.add(i + 1, *scored, scored.score < WEAK_SHARE * best)?;
+    }
+    let truncated = page.fit(input.max_tokens);
+    let shown = offset + page.entries.len();
+    let next_cursor = (shown < ranked.len()).then(|| format!("{binding}{shown:08x}"));
+
+    if input.mode() == Mode::Hybrid {
+        hints.push("This build has no embedding model, so the answer is lexical.".into());
+    }
+    hints.extend(page.stale_hint());
+    hints.extend(kb.interrupted().map(|before| {
+        format!("The ingest begun at {} was interrupted; this answers from the whole corpus before it. Run `kebab-lite ingest`.", before.since)
+    }));
+    let hits: Vec<Hit> = page.entries.into_iter().map(|entry| entry.hit).collect();
+    let trace = input.trace.then(|| trace(view, &ranked)).transpose()?;
+    let timing = Timing { lexical_ms, total_ms: milliseconds(started), ..Timing::default() };
+    Ok(SearchResponse {
+        schema_version: SearchResponseV1,
+        hits,
+        next_cursor,
+        truncated,
+        trace: trace.map(|trace| Trace { timing, ..trace }),
+        hint: (!hints.is_empty()).then(|| hints.join(" ")),
+    })
+}
+
+/// The best `limit` chunks: by terms, narrowed to those that hold every phrase. A query without a single term (only
+/// punctuation, emoji or function words) is looked for as it stands.
+fn rank(
+    view: &View,
+    input: &SearchInput,
+    query: &Query,
+    accept: Option<&Bits>,
+    limit: usize,
+    hints: &mut Vec<String>,
+) -> Result<Vec<Scored>> {
+    if query.terms.is_empty() {
+        return literal(view, &input.query, accept, limit, hints);
+    }
+    if query.phrases.is_empty() {
+        return lexical::top(&view.index, query, accept, limit);
+    }
+    let mut texts = Texts::new(view);
+    let mut holding = Vec::new();
+    for scored in lexical::top(&view.index, query, accept, view.index.chunks())? {
+        let form = phrase_form(&texts.read(scored.rows)?);
+        if query.phrases.iter().all(|phrase| holds_phrase(&form, phrase)) {
+            holding.push(scored);
+            if holding.len() == limit {
+                break;
+            }
+        }
+    }
+    if holding.is_empty() {
+        hints.push("No passage holds the quoted words next to each other; search without the quotes to find them apart.".into());
+    }
+    Ok(holding)
+}
+
+/// How long a search without terms may read the corpus.
+const LITERAL_TIME: Duration = Duration::from_secs(2);
+
+/// Reads the chunks for a text as it stands, folded; more occurrences rank first, by BM25's saturation of one term.
+fn literal(view: &View, text: &str, accept: Option<&Bits>, limit: usize, hints: &mut Vec<String>) -> Result<Vec<Scored>> {
+    let needle = fold(text.trim()).replace('"', "");
+    let needle = needle.trim();
+    let mut found = Vec::new();
+    if needle.is_empty() {
+        return Ok(found);
+    }
+    let deadline = Instant::now() + LITERAL_TIME;
+    let mut texts = Texts::new(view);
+    'segments: for live in &view.index.segments {
+        for ordinal in 0..live.segment.chunks() as u32 {
+            let rows = live.segment.rows(ordinal)?;
+            if live.tombstones.has(ordinal as usize) || accept.is_some_and(|accept| !accept.has(rows.document as usize)) {
+                continue;
+            }
+            let count = fold(&texts.read(rows)?).matches(needle).count() as f32;
+            if count > 0.0 {
+                found.push(Scored { score: count * 2.2 / (count + 1.2), rows });
+            }
+            if Instant::now() > deadline {
+                hints.push("The query has no searchable word, and the corpus is too large to read all of it for one; add a word.".into());
+                break 'segments;
+            }
+        }
+    }
+    found.sort_by(|a, b| b.score.total_cmp(&a.score).then(a.rows.chunk.cmp(&b.rows.chunk)));
+    found.truncate(limit);
+    Ok(found)
+}
+
+/// Readable texts of chunks, with the document that was read last kept at hand.
+struct Texts<'v> {
+    view: &'v View<'v>,
+    document: Option<DocumentRow>,
+}
+
+impl<'v> Texts<'v> {
+    fn new(view: &'v View<'v>) -> Self {
+        Texts { view, document: None }
+    }
+
+    fn read(&mut self, rows: Rows) -> Result<String> {
+        let chunk = self.view.store.chunk(rows.chunk)?;
+        let text = self.view.store.text(rows.document, chunk.chunk.bytes)?;
+        Ok(match self.document(rows.document)?.media {
+            Media::Html => readable(Media::Html, &text).into_owned(),
+            _ => text,
+        })
+    }
+
+    fn document(&mut self, row: u32) -> Result<&DocumentRow> {
+        if self.document.as_ref().is_none_or(|document| document.row != row) {
+            self.document = None;
+        }
+        match &mut self.document {
+            Some(document) => Ok(document),
+            empty => Ok(empty.insert(self.view.store.document(row)?)),
+        }
+    }
+}
+
+/// The hits of one page, with what is needed to shorten their snippets.
+struct Page<'p> {
+    config: &'p Config,
+    view: &'p View<'p>,
+    input: &'p SearchInput,
+    matcher: Matcher,
+    now: Timestamp,
+    snippet_chars: usize,
+    texts: Texts<'p>,
+    entries: Vec<Entry>,
+}
+
+struct Entry {
+    hit: Hit,
+    text: String,
+    matches: Vec<Match>,
+}
+
+impl<'p> Page<'p> {
+    fn new(kb: &'p Kb, view: &'p View<'p>, query: &Query, input: &'p SearchInput) -> Self {
+        Page {
+            config: &kb.config,
+            view,
+            input,
+            matcher: Matcher::new(query),
+            now: Timestamp::now(),
+            snippet_chars: input.snippet_chars.unwrap_or(kb.config.search.snippet_chars),
+            texts: Texts::new(view),
+            entries: Vec::new(),
+        }
+    }
+
+    fn add(&mut self, rank: usize, scored: Scored, weak: bool) -> Result<()> {
+        let chunk = self.view.store.chunk(scored.rows.chunk)?;
+        let source = self.view.store.text(scored.rows.document, chunk.chunk.bytes.clone())?;
+        let document = self.texts.document(scored.rows.document)?;
+        let text = match document.media {
+            Media::Html => readable(Media::Html, &source).into_owned(),
+            _ => source,
+        };
+        let stale = is_stale(self.config, document, self.now);
+        let hit = Hit {
+            schema_version: SearchHitV1,
+            rank,
+            score: scored.score,
+            score_kind: ScoreKind::Bm25,
+            weak,
+            chunk_id: chunk.chunk_id,
+            doc_id: document.doc_id,
+            doc_path: document.path.clone(),
+            section_label: section(&chunk),
+            citation: citation(document, &chunk),
+            heading_path: chunk.chunk.heading_path,
+            snippet: String::new(),
+            snippet_full_text: false,
+            retrieval: Retrieval {
+                method: Mode::Lexical,
+                fusion_score: scored.score,
+                lexical_score: Some(scored.score),
+                vector_score: None,
+                lexical_rank: Some(rank),
+                vector_rank: None,
+            },
+            index_version: index::VERSION,
+            embedding_model: None,
+            chunker_version: chunk::VERSION,
+            indexed_at: time_text(document.indexed_ns),
+            stale,
+            repo: document.repo.clone(),
+            code_lang: document.code_lang.clone(),
+            source_id: document.source.clone(),
+            trust_level: document.trust,
+        };
+        let mut entry = Entry { hit, matches: self.matcher.matches(&text), text };
+        entry.show(self.snippet_chars);
+        self.entries.push(entry);
+        Ok(())
+    }
+
+    /// Shortens snippets, then drops the last hits, until the serialised hits fit the budget or one hit is left.
+    fn fit(&mut self, max_tokens: Option<usize>) -> bool {
+        let Some(budget) = max_tokens.map(|tokens| tokens.saturating_mul(CHARS_A_TOKEN)) else { return false };
+        let size = |entries: &[Entry]| -> usize { entries.iter().map(Entry::chars).sum::<usize>() + 1 + entries.len() };
+        if size(&self.entries) <= budget {
+            return false;
+        }
+        let least = LEAST_SNIPPET_CHARS.min(self.snippet_chars);
+        // The longest snippets that fit; sizes grow with the limit, so bisection finds it.
+        let (mut low, mut high) = (least, self.snippet_chars);
+        while low < high {
+            let middle = low + (high - low).div_ceil(2);
+            self.entries.iter_mut().for_each(|entry| entry.show(middle));
+            match size(&self.entries) <= budget {
+                true => low = middle,
+                false => high = middle - 1,
+            }
+        }
+        self.entries.iter_mut().for_each(|entry| entry.show(low));
+        while self.entries.len() > 1 && size(&self.entries) > budget {
+            self.entries.pop();
+        }
+        true
+    }
+
+    fn stale_hint(&self) -> Option<String> {
+        let stale = self.entries.iter().filter(|entry| entry.hit.stale).count();
+        let all = self.entries.len();
+        let _ = self.input;
+        (stale > 0).then(|| format!("{stale} of {all} hits are stale; run `kebab-lite ingest` to bring the index up to date."))
+    }
+}
+
+/// A budget counts four characters a token.
+const CHARS_A_TOKEN: usize = 4;
+
+const LEAST_SNIPPET_CHARS: usize = 40;
+
+impl Entry {
+    fn show(&mut self, limit: usize) {
+        let range = window(&self.text, &self.matches, limit);
+        self.hit.snippet_full_text = range.len() == self.text.trim().len();
+        self.hit.snippet = self.text[range].to_owned();
+    }
+
+    fn chars(&self) -> usize {
+        serde_json::to_string(&self.hit).map_or(0, |json| json.chars().count())
+    }
+}
+
+/// Changed or gone since it was indexed, or indexed longer ago than the configured threshold.
+pub fn is_stale(config: &Config, document: &DocumentRow, now: Timestamp) -> bool {
+    let days = i64::from(config.search.stale_threshold_days);
+    if days > 0 && nanoseconds(now) - document.indexed_ns > days * 86_400_000_000_000 {
+        return true;
+    }
+    match file_of(config, document).map(std::fs::metadata) {
+        Some(Ok(metadata)) => metadata.len() != document.size || mtime_ns(&metadata) != document.mtime_ns,
+        Some(Err(_)) => true,
+        None => false,
+    }
+}
+
+/// The file a document was read from; None if its source is not configured.
+fn file_of(config: &Config, document: &DocumentRow) -> Option<PathBuf> {
+    let source = config.sources.iter().find(|source| source.id == document.source)?;
+    match &document.disk_path {
+        #[cfg(unix)]
+        Some(bytes) => {
+            use std::os::unix::ffi::OsStrExt;
+            Some(source.root.join(std::ffi::OsStr::from_bytes(bytes)))
+        }
+        #[cfg(not(unix))]
+        Some(bytes) => Some(source.root.join(String::from_utf8_lossy(bytes).as_ref())),
+        None => Some(source.root.join(&document.path)),
+    }
+}
+
+fn citation(document: &DocumentRow, chunk: &ChunkRow) -> Citation {
+    let (path, (start, end)) = (document.path.clone(), chunk.chunk.lines);
+    let uri = format!("{path}#L{start}-L{end}");
+    match document.media {
+        Media::Code => Citation::Code {
+            path,
+            line_start: start,
+            line_end: end,
+            symbol: chunk.chunk.symbol.clone(),
+            lang: document.code_lang.clone(),
+            uri,
+        },
+        _ => Citation::Line { path, start, end, section: section(chunk), uri },
+    }
+}
+
+fn section(chunk: &ChunkRow) -> Option<String> {
+    chunk.chunk.symbol.clone().or_else(|| chunk.chunk.heading_path.last().cloned())
+}
+
+fn trace(view: &View, ranked: &[Scored]) -> Result<Trace> {
+    let mut lexical = Vec::with_capacity(ranked.len());
+    for (i, scored) in ranked.iter().enumerate() {
+        let document = view.store.document(scored.rows.document)?;
+        let chunk_id = view.store.chunk(scored.rows.chunk)?.chunk_id;
+        lexical.push(TraceEntry { chunk_id, doc_id: document.doc_id, doc_path: document.path, rank: i + 1, score: scored.score });
+    }
+    let rrf_inputs = lexical
+        .iter()
+        .map(|entry| FusionInput {
+            chunk_id: entry.chunk_id,
+            lexical_rank: Some(entry.rank),
+            vector_rank: None,
+            fusion_score: entry.score,
+        })
+        .collect();
+    Ok(Trace { lexical, vector: Vec::new(), rrf_inputs, timing: Timing::default() })
+}
+
+/// Sixteen hex digits that stand for the query, its filters and the state of the corpus.
+fn binding(view: &View, input: &SearchInput) -> Result<String> {
+    let store = view.store.meta_text("store_id")?;
+    let bound = format!("{:?}", (input.identity(), store, view.index.revision));
+    Ok(blake3::hash(bound.as_bytes()).to_hex()[..16].to_owned())
+}
+
+fn parse_cursor(cursor: &str, binding: &str) -> Result<usize> {
+    let offset = cursor.strip_prefix(binding).filter(|offset| offset.len() == 8);
+    offset.and_then(|offset| usize::from_str_radix(offset, 16).ok()).ok_or(Error::StaleCursor)
+}
+
+fn glob(args: &mut Args, name: &'static str) -> Result<Option<GlobMatcher>> {
+    let Some(pattern) = args.text(name)? else { return Ok(None) };
+    let built = GlobBuilder::new(&pattern).literal_separator(true).build();
+    built.map(|glob| Some(glob.compile_matcher())).map_err(|error| {
+        Error::input_hint(name, error.to_string(), "Write it like docs/**/*.md: `*` stays within a folder, `**` does not.")
+    })
+}
+
+pub fn time_text(nanoseconds: i64) -> String {
+    Timestamp::from_nanosecond(i128::from(nanoseconds)).unwrap_or_default().to_string()
+}
+
+fn milliseconds(since: Instant) -> f64 {
+    since.elapsed().as_secs_f64() * 1000.0
+}

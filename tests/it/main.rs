@@ -1,0 +1,4 @@
+//! The one integration binary: every test drives the real program in a folder of its own.
+
+mod cli;
+mod harness;
