@@ -58,6 +58,7 @@ pub struct Args {
 
 #[derive(FromArgs, ArgsInfo)]
 #[argh(subcommand)]
+#[allow(clippy::large_enum_variant, reason = "one exists in a process, and argh's tables know no boxes")]
 pub enum Command {
     Ingest(IngestArgs),
     Search(SearchArgs),

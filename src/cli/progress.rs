@@ -1,11 +1,12 @@
 //! How an ingest is going, on stderr: a bar for a person, ndjson for a program, a line now and then for a log.
 
+use std::fmt;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use kebab_lite::error::{Error, Result};
 use kebab_lite::wire::{IngestEvent, IngestProgress, IngestProgressV1};
 
@@ -59,10 +60,7 @@ impl Progress {
             }
             (_, _, false) => {
                 let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
-                let template = "{pos}/{len} files  {wide_bar}  {per_sec}  {eta} left";
-                let style = ProgressStyle::with_template(template)
-                    .map_err(|error| Error::Internal { cause: error.to_string() })?;
-                bar.set_style(style);
+                bar.set_style(bar_style()?);
                 Progress::Bar(bar)
             }
         })
@@ -102,6 +100,15 @@ impl Progress {
             }
         }
     }
+}
+
+fn bar_style() -> Result<ProgressStyle> {
+    let style = ProgressStyle::with_template("{pos}/{len} files  {wide_bar}  {rate}  {eta} left")
+        .map_err(|error| Error::Internal { cause: error.to_string() })?;
+    Ok(style.with_key("rate", |state: &ProgressState, out: &mut dyn fmt::Write| {
+        // A bar that cannot be written is the terminal's loss.
+        write!(out, "{:.0}/s", state.per_sec()).ok();
+    }))
 }
 
 impl Plain {

@@ -30,7 +30,8 @@ pub const READ: &[&str] = &[
 /// Keys of one `[[workspace.sources]]`.
 const OF_A_SOURCE: &[&str] = &["id", "root", "exclude", "trust_level", "source_type"];
 
-/// Keys and whole tables of the original kebab and of the contract that mean nothing to this build.
+/// Keys and whole tables of the original kebab and of the contract that mean nothing to this build. A table of
+/// which one key is read is listed key by key.
 const IGNORED: &[&str] = &[
     "schema_version",
     "workspace.include",
@@ -269,5 +270,19 @@ fn described(value: &Value) -> String {
         Value::Array(_) => "a list".into(),
         Value::Table(_) => "a table".into(),
         other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_key_is_both_read_and_ignored() {
+        for key in READ {
+            let within =
+                |table: &&&str| key.strip_prefix(**table).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
+            assert_eq!(IGNORED.iter().find(within), None, "{key}");
+        }
     }
 }

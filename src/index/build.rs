@@ -32,6 +32,8 @@ pub const DEFAULT_AVERAGES: Averages = Averages { grams: 128.0, words: 128.0 };
 #[derive(Debug, Clone, Copy)]
 pub struct Passage<'p> {
     pub title: &'p str,
+    /// The document has no title but its file's name.
+    pub title_is_name: bool,
     pub headings: &'p [String],
     pub symbol: Option<&'p str>,
     pub body: &'p str,
@@ -42,7 +44,9 @@ impl Passage<'_> {
     /// heading line is among it.
     fn write(&self, text: &mut String) {
         text.clear();
-        for _ in 0..2 {
+        let e = |n: &str, d: usize| std::env::var(n).ok().and_then(|v| v.parse().ok()).unwrap_or(d);
+        let times = if self.title_is_name { e("TN", 1) } else { e("TT", 2) };
+        for _ in 0..times {
             text.push_str(self.title);
             text.push('\n');
         }

@@ -27,12 +27,14 @@ pub struct Query {
     pub terms: Vec<(String, u32)>,
     /// Quoted parts in `phrase_form`.
     pub phrases: Vec<String>,
+    /// Nothing stands outside the quotes.
+    pub only_phrases: bool,
 }
 
 impl Query {
     pub fn parse(text: &str) -> Query {
-        let (plain, phrases) = unquote(text);
-        let mut query = Query { terms: Vec::new(), phrases };
+        let (plain, phrases, only_phrases) = unquote(text);
+        let mut query = Query { terms: Vec::new(), phrases, only_phrases };
         let mut places: FxHashMap<String, usize> = FxHashMap::default();
         let mut add = |term: &str| match places.get(term) {
             Some(&place) => query.terms[place].1 += 1,
@@ -65,9 +67,25 @@ pub struct Scored {
     pub rows: Rows,
 }
 
-/// The `limit` best chunks that match at least one term and whose document `accept` takes, best first;
+/// Which chunks may be hits; None takes all.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Accept<'b> {
+    /// Rows of documents.
+    pub documents: Option<&'b Bits>,
+    /// Rows of chunks.
+    pub chunks: Option<&'b Bits>,
+}
+
+impl Accept<'_> {
+    pub fn takes(&self, rows: Rows) -> bool {
+        self.documents.is_none_or(|taken| taken.has(rows.document as usize))
+            && self.chunks.is_none_or(|taken| taken.has(rows.chunk as usize))
+    }
+}
+
+/// The `limit` best chunks that match at least one term and that `accept` takes, best first;
 /// equal scores in the order of the store.
-pub fn top(index: &Index, query: &Query, accept: Option<&Bits>, limit: usize) -> Result<Vec<Scored>> {
+pub fn top(index: &Index, query: &Query, accept: &Accept, limit: usize) -> Result<Vec<Scored>> {
     let terms = weigh(index, query)?;
     // Sums of every term at its largest impact must fit in 31 bits.
     let most: f32 = terms.iter().map(|term| term.weight).sum::<f32>() * 255.0;
@@ -85,6 +103,42 @@ pub fn top(index: &Index, query: &Query, accept: Option<&Bits>, limit: usize) ->
     // One impact step is MAX_WEIGHT / 255 of the crate's scale.
     let unit = MAX_WEIGHT / 255.0 / scale;
     Ok(best.into_sorted().into_iter().map(|(sum, rows)| Scored { score: sum as f32 * unit, rows }).collect())
+}
+
+/// The chunks that match every term, in the order of the store. None of the terms: none of the chunks.
+pub fn matching_all(index: &Index, query: &Query) -> Result<Vec<Rows>> {
+    let mut matching = Vec::new();
+    for live in &index.segments {
+        let mut cursors = Vec::with_capacity(query.terms.len());
+        for (term, _) in &query.terms {
+            cursors.extend(live.segment.postings(term)?.map(Cursor::new));
+        }
+        if cursors.len() < query.terms.len() || cursors.is_empty() {
+            continue;
+        }
+        let mut ordinal = 0;
+        while let Some(furthest) = seek_all(&mut cursors, ordinal) {
+            if cursors.iter().all(|cursor| cursor.ordinal() == Some(furthest)) {
+                if !live.tombstones.has(furthest as usize) {
+                    matching.push(live.segment.rows(furthest)?);
+                }
+                ordinal = furthest + 1;
+            } else {
+                ordinal = furthest;
+            }
+        }
+    }
+    Ok(matching)
+}
+
+/// Moves every cursor to `ordinal` or behind it; the furthest place reached, None once a list has ended.
+fn seek_all(cursors: &mut [Cursor<'_>], ordinal: u32) -> Option<u32> {
+    let mut furthest = ordinal;
+    for cursor in cursors {
+        cursor.seek(furthest);
+        furthest = cursor.ordinal()?;
+    }
+    Some(furthest)
 }
 
 /// How many chunks hold the term, deleted ones that still lie in a segment included.
@@ -106,10 +160,15 @@ struct TermWeight {
     weight: f32,
 }
 
+/// ln(1 + (N − df + ½)/(df + ½)).
+pub fn idf(index: &Index, df: usize) -> f32 {
+    let total = index.chunks() as f32;
+    let df = (df as f32).min(total);
+    (1.0 + (total - df + 0.5) / (df + 0.5)).ln()
+}
+
 /// The query's terms that occur in the index, weighed.
 fn weigh(index: &Index, query: &Query) -> Result<Vec<TermWeight>> {
-    let total = index.chunks() as f32;
-    let idf = |df: usize| (1.0 + (total - df as f32 + 0.5).max(0.0) / (df as f32 + 0.5)).ln();
     let mut weighed = Vec::with_capacity(query.terms.len());
     for (term, count) in &query.terms {
         let mut group = vec![(term.clone(), document_frequency(index, term)?)];
@@ -121,7 +180,7 @@ fn weigh(index: &Index, query: &Query) -> Result<Vec<TermWeight>> {
         }
         let df = group.iter().map(|(_, df)| df).sum::<usize>();
         if df > 0 {
-            let weight = idf(df.min(index.chunks())) * *count as f32;
+            let weight = idf(index, df) * *count as f32;
             weighed.extend(group.into_iter().filter(|(_, df)| *df > 0).map(|(text, _)| TermWeight { text, weight }));
         }
     }
@@ -151,13 +210,23 @@ fn is_single(term: &str) -> bool {
     matches!((chars.next(), chars.next()), (Some(c), None) if script_of(c) != Script::Alphabetic)
 }
 
-/// The text without its quoting, and the quoted parts. An unpaired quote is a character like any other.
-fn unquote(text: &str) -> (String, Vec<String>) {
+/// The text without its quoting, the quoted parts, and whether they are all there is. An unpaired quote is a character
+/// like any other.
+fn unquote(text: &str) -> (String, Vec<String>, bool) {
     let straight: String = text.chars().map(|c| if matches!(c, '“' | '”' | '„' | '＂') { '"' } else { c }).collect();
     let parts: Vec<&str> = straight.split('"').collect();
-    let phrases = parts.iter().skip(1).step_by(2).take((parts.len() - 1) / 2).map(|part| phrase_form(part));
-    let phrases = phrases.filter(|phrase| !phrase.is_empty()).collect();
-    (straight.replace('"', " "), phrases)
+    let pairs = (parts.len() - 1) / 2;
+    let quoted = |i: usize| i % 2 == 1 && i <= 2 * pairs;
+    let (mut phrases, mut only) = (Vec::new(), true);
+    for (i, form) in parts.iter().map(|part| phrase_form(part)).enumerate() {
+        match quoted(i) {
+            true if !form.is_empty() => phrases.push(form),
+            true => {}
+            false => only &= form.is_empty(),
+        }
+    }
+    let only = only && !phrases.is_empty();
+    (straight.replace('"', " "), phrases, only)
 }
 
 struct Weighted<'s> {
@@ -169,7 +238,7 @@ fn scan(
     segment: &Segment,
     tombstones: &Bits,
     mut terms: Vec<Weighted<'_>>,
-    accept: Option<&Bits>,
+    accept: &Accept,
     best: &mut Best,
 ) -> Result<()> {
     let chunks = segment.chunks() as u32;
@@ -226,7 +295,7 @@ fn scan(
                     }
                     if total + left >= best.threshold() && !tombstones.has(ordinal as usize) {
                         let rows = segment.rows(ordinal)?;
-                        if accept.is_none_or(|accept| accept.has(rows.document as usize)) {
+                        if accept.takes(rows) {
                             best.offer(total, rows);
                         }
                     }

@@ -168,6 +168,7 @@ fn add_chunks(builder: &mut Builder, prepared: &Prepared) {
     for (_, chunk) in &prepared.chunks {
         builder.add(&Passage {
             title: &prepared.title,
+            title_is_name: prepared.parsed.metadata.title.is_none(),
             headings: &chunk.heading_path,
             symbol: chunk.symbol.as_deref(),
             body: &readable(prepared.parsed.media, &prepared.text[chunk.bytes.clone()]),
@@ -238,7 +239,8 @@ fn read(path: &Path, max_bytes: u64) -> std::io::Result<Option<(Vec<u8>, i64)>> 
     Ok((bytes.len() as u64 <= max_bytes).then(|| (bytes, mtime_ns(&metadata))))
 }
 
-fn file_stem(path: &str) -> &str {
+/// What a document is called that does not say so itself.
+pub fn file_stem(path: &str) -> &str {
     let name = path.rsplit('/').next().unwrap_or(path);
     match name.rsplit_once('.') {
         Some((stem, _)) if !stem.is_empty() => stem,

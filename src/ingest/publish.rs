@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use rayon::prelude::*;
 
 use super::parse::readable;
-use super::prepare::{Job, sample_averages};
+use super::prepare::{Job, file_stem, sample_averages};
 use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::index::build::{self, Averages, Builder, DEFAULT_AVERAGES, Passage};
@@ -149,7 +149,7 @@ fn rebuild_from_store(writer: &Writer) -> Result<u64> {
         let mut rebuilt = Vec::new();
         let mut from = 0;
         while let Some(batch) = batch(&reader, from)? {
-            from = batch.last().map_or(u32::MAX, |(chunk, ..)| chunk.row + 1);
+            from = batch.last().map_or(u32::MAX, |stored| stored.chunk.row + 1);
             let mut step = Step::new(averages);
             let pieces: Vec<_> = batch.par_chunks(batch.len().div_ceil(rayon::current_num_threads())).map(|piece| weigh(averages, piece)).collect();
             for (run, rows) in pieces {
@@ -174,8 +174,16 @@ fn rebuild_from_store(writer: &Writer) -> Result<u64> {
     Ok(revision)
 }
 
+/// A chunk with what is searched of it, as the store has it.
+struct Stored {
+    chunk: ChunkRow,
+    title: String,
+    title_is_name: bool,
+    body: String,
+}
+
 /// The next chunks by row, with what is searched of each; None behind the last.
-fn batch(reader: &Reader, from: u32) -> Result<Option<Vec<(ChunkRow, String, String)>>> {
+fn batch(reader: &Reader, from: u32) -> Result<Option<Vec<Stored>>> {
     let mut batch = Vec::new();
     let mut bytes = 0;
     let mut document: Option<DocumentRow> = None;
@@ -186,7 +194,12 @@ fn batch(reader: &Reader, from: u32) -> Result<Option<Vec<(ChunkRow, String, Str
         let Some(document) = &document else { continue };
         let source = reader.text(chunk.document, chunk.chunk.bytes.clone())?;
         bytes += source.len();
-        batch.push((chunk, document.title.clone(), readable(document.media, &source).into_owned()));
+        batch.push(Stored {
+            chunk,
+            title: document.title.clone(),
+            title_is_name: document.title == file_stem(&document.path),
+            body: readable(document.media, &source).into_owned(),
+        });
         if bytes >= BATCH_BYTES {
             break;
         }
@@ -196,12 +209,17 @@ fn batch(reader: &Reader, from: u32) -> Result<Option<Vec<(ChunkRow, String, Str
 
 const BATCH_CHUNKS: usize = 1 << 16;
 
-fn weigh(averages: Averages, batch: &[(ChunkRow, String, String)]) -> (build::Run, Vec<Rows>) {
+fn weigh(averages: Averages, batch: &[Stored]) -> (build::Run, Vec<Rows>) {
     let mut builder = Builder::new(averages);
     let mut rows = Vec::with_capacity(batch.len());
-    for (chunk, title, body) in batch {
-        let (headings, symbol) = (&chunk.chunk.heading_path, chunk.chunk.symbol.as_deref());
-        builder.add(&Passage { title, headings, symbol, body });
+    for Stored { chunk, title, title_is_name, body } in batch {
+        builder.add(&Passage {
+            title,
+            title_is_name: *title_is_name,
+            headings: &chunk.chunk.heading_path,
+            symbol: chunk.chunk.symbol.as_deref(),
+            body,
+        });
         rows.push(Rows { chunk: chunk.row, document: chunk.document });
     }
     (builder.finish(), rows)

@@ -11,7 +11,8 @@ use super::args::Args;
 use super::with_repair;
 use crate::config::Config;
 use crate::error::{Error, Result};
-use crate::index::lexical::{self, Query, Scored};
+use crate::index::build::MAX_WEIGHT;
+use crate::index::lexical::{self, Accept, Query, Scored};
 use crate::index::snippet::{Match, Matcher, window};
 use crate::index::tokenize::{fold, holds_phrase, phrase_form};
 use crate::index::{self};
@@ -154,44 +155,61 @@ fn search(kb: &Kb, view: &View, input: &SearchInput) -> Result<SearchResponse> {
     })
 }
 
-/// The best `limit` chunks: by terms, narrowed to those that hold every phrase. A query without a single term (only
-/// punctuation, emoji or function words) is looked for as it stands.
+/// The best `limit` chunks. A phrase is one more term of BM25 with its own idf, at full weight; if the query is nothing
+/// but phrases, the hits are the passages that hold them all. A query without a single term (only punctuation, emoji or
+/// function words) is looked for as it stands.
 fn rank(
     view: &View,
     input: &SearchInput,
     query: &Query,
-    accept: Option<&Bits>,
+    documents: Option<&Bits>,
     limit: usize,
     hints: &mut Vec<String>,
 ) -> Result<Vec<Scored>> {
+    let accept = Accept { documents, chunks: None };
     if query.terms.is_empty() {
-        return literal(view, &input.query, accept, limit, hints);
+        return literal(view, &input.query, &accept, limit, hints);
     }
-    if query.phrases.is_empty() {
-        return lexical::top(&view.index, query, accept, limit);
+    let mut ranked = Vec::new();
+    if !query.phrases.is_empty() {
+        let holders = phrase_holders(view, query)?;
+        let bonus = lexical::idf(&view.index, holders.len()) * MAX_WEIGHT * query.phrases.len() as f32;
+        ranked = lexical::top(&view.index, query, &Accept { documents, chunks: Some(&holders) }, limit)?;
+        if ranked.is_empty() {
+            hints.push("No passage holds the quoted words next to each other; search without the quotes to find them apart.".into());
+        }
+        ranked.iter_mut().for_each(|scored| scored.score += bonus);
+        if query.only_phrases {
+            return Ok(ranked);
+        }
+        let others = lexical::top(&view.index, query, &accept, limit)?;
+        ranked.extend(others.into_iter().filter(|scored| !holders.has(scored.rows.chunk as usize)));
+        ranked.sort_by(|a, b| b.score.total_cmp(&a.score).then(a.rows.chunk.cmp(&b.rows.chunk)));
+        ranked.truncate(limit);
+        return Ok(ranked);
     }
+    ranked.extend(lexical::top(&view.index, query, &accept, limit)?);
+    Ok(ranked)
+}
+
+/// The chunks that hold every phrase of the query, by row.
+fn phrase_holders(view: &View, query: &Query) -> Result<Bits> {
     let mut texts = Texts::new(view);
-    let mut holding = Vec::new();
-    for scored in lexical::top(&view.index, query, accept, view.index.chunks())? {
-        let form = phrase_form(&texts.read(scored.rows)?);
+    let mut holders = Bits::default();
+    for rows in lexical::matching_all(&view.index, &Query::parse(&query.phrases.join(" ")))? {
+        let form = phrase_form(&texts.read(rows)?);
         if query.phrases.iter().all(|phrase| holds_phrase(&form, phrase)) {
-            holding.push(scored);
-            if holding.len() == limit {
-                break;
-            }
+            holders.insert(rows.chunk as usize);
         }
     }
-    if holding.is_empty() {
-        hints.push("No passage holds the quoted words next to each other; search without the quotes to find them apart.".into());
-    }
-    Ok(holding)
+    Ok(holders)
 }
 
 /// How long a search without terms may read the corpus.
 const LITERAL_TIME: Duration = Duration::from_secs(2);
 
 /// Reads the chunks for a text as it stands, folded; more occurrences rank first, by BM25's saturation of one term.
-fn literal(view: &View, text: &str, accept: Option<&Bits>, limit: usize, hints: &mut Vec<String>) -> Result<Vec<Scored>> {
+fn literal(view: &View, text: &str, accept: &Accept, limit: usize, hints: &mut Vec<String>) -> Result<Vec<Scored>> {
     let needle = fold(text.trim()).replace('"', "");
     let needle = needle.trim();
     let mut found = Vec::new();
@@ -203,7 +221,7 @@ fn literal(view: &View, text: &str, accept: Option<&Bits>, limit: usize, hints: 
     'segments: for live in &view.index.segments {
         for ordinal in 0..live.segment.chunks() as u32 {
             let rows = live.segment.rows(ordinal)?;
-            if live.tombstones.has(ordinal as usize) || accept.is_some_and(|accept| !accept.has(rows.document as usize)) {
+            if live.tombstones.has(ordinal as usize) || !accept.takes(rows) {
                 continue;
             }
             let count = fold(&texts.read(rows)?).matches(needle).count() as f32;
@@ -256,7 +274,6 @@ impl<'v> Texts<'v> {
 struct Page<'p> {
     config: &'p Config,
     view: &'p View<'p>,
-    input: &'p SearchInput,
     matcher: Matcher,
     now: Timestamp,
     snippet_chars: usize,
@@ -275,7 +292,6 @@ impl<'p> Page<'p> {
         Page {
             config: &kb.config,
             view,
-            input,
             matcher: Matcher::new(query),
             now: Timestamp::now(),
             snippet_chars: input.snippet_chars.unwrap_or(kb.config.search.snippet_chars),
@@ -359,7 +375,6 @@ impl<'p> Page<'p> {
     fn stale_hint(&self) -> Option<String> {
         let stale = self.entries.iter().filter(|entry| entry.hit.stale).count();
         let all = self.entries.len();
-        let _ = self.input;
         (stale > 0).then(|| format!("{stale} of {all} hits are stale; run `kebab-lite ingest` to bring the index up to date."))
     }
 }

@@ -301,7 +301,6 @@ fn a_stopped_ingest_ends_with_130_and_keeps_a_whole_index() {
         while std::fs::read_dir(dir.data()).unwrap().next().is_none() {
             std::thread::sleep(std::time::Duration::from_millis(1));
         }
-        std::thread::sleep(std::time::Duration::from_millis(100));
         std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
     });
     let output = output.code(130);
