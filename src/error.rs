@@ -12,22 +12,65 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 #[derive(Debug)]
 pub enum Error {
-    ConfigInvalid { path: Option<PathBuf>, cause: String, hint: Option<String> },
-    ConfigNotFound { path: PathBuf },
-    InvalidInput { field: String, reason: String, hint: Option<String> },
-    NotIndexed { expected: String, found: String, hint: String },
+    ConfigInvalid {
+        path: Option<PathBuf>,
+        cause: String,
+        hint: Option<String>,
+    },
+    ConfigNotFound {
+        path: PathBuf,
+    },
+    InvalidInput {
+        field: String,
+        reason: String,
+        hint: Option<String>,
+    },
+    NotIndexed {
+        expected: String,
+        found: String,
+        hint: String,
+    },
     StaleCursor,
-    DocNotFound { id: String },
-    ChunkNotFound { id: String },
-    SpanNotSupported { id: String, reason: String },
-    ModelUnreachable { endpoint: String, model: String, cause: String, hint: String },
-    ReadonlyMode { operation: &'static str },
-    StoreBusy { path: PathBuf, cause: String },
-    StoreCorrupt { path: PathBuf, cause: String },
+    DocNotFound {
+        id: String,
+    },
+    ChunkNotFound {
+        id: String,
+    },
+    SpanNotSupported {
+        id: String,
+        reason: String,
+    },
+    ModelUnreachable {
+        endpoint: String,
+        model: String,
+        cause: String,
+        hint: String,
+    },
+    ReadonlyMode {
+        operation: &'static str,
+    },
+    StoreBusy {
+        path: PathBuf,
+        cause: String,
+    },
+    StoreCorrupt {
+        path: PathBuf,
+        cause: String,
+    },
     /// A segment is damaged; unlike the store it can be rebuilt.
-    IndexDamaged { path: PathBuf, cause: String },
-    Io { operation: &'static str, path: PathBuf, cause: String },
-    Internal { cause: String },
+    IndexDamaged {
+        path: PathBuf,
+        cause: String,
+    },
+    Io {
+        operation: &'static str,
+        path: PathBuf,
+        cause: String,
+    },
+    Internal {
+        cause: String,
+    },
 }
 
 impl Error {
@@ -75,11 +118,15 @@ impl Error {
             Error::InvalidInput { field, reason, .. } => json!({"field": field, "reason": reason}),
             Error::NotIndexed { expected, found, .. } => json!({"expected": expected, "found": found}),
             Error::StaleCursor => json!({}),
-            Error::DocNotFound { id } | Error::ChunkNotFound { id } | Error::SpanNotSupported { id, .. } => json!({"id": id}),
+            Error::DocNotFound { id } | Error::ChunkNotFound { id } | Error::SpanNotSupported { id, .. } => {
+                json!({"id": id})
+            }
             Error::ModelUnreachable { endpoint, model, cause, .. } => {
                 json!({"endpoint": endpoint, "model": model, "source": cause})
             }
-            Error::StoreBusy { path, cause } | Error::StoreCorrupt { path, cause } | Error::IndexDamaged { path, cause } => json!({"path": text(path), "cause": cause}),
+            Error::StoreBusy { path, cause }
+            | Error::StoreCorrupt { path, cause }
+            | Error::IndexDamaged { path, cause } => json!({"path": text(path), "cause": cause}),
             Error::Io { path, cause, .. } => json!({"path": text(path), "cause": cause}),
             Error::ReadonlyMode { .. } | Error::Internal { .. } => json!({}),
         }
@@ -90,15 +137,19 @@ impl Error {
         match self {
             Error::ConfigInvalid { hint, .. } | Error::InvalidInput { hint, .. } => hint.clone(),
             Error::NotIndexed { hint, .. } | Error::ModelUnreachable { hint, .. } => Some(hint.clone()),
-            Error::ConfigNotFound { .. } => Some("Give an existing file to --config, or leave the flag out: no config file is needed.".into()),
+            Error::ConfigNotFound { .. } => {
+                Some("Give an existing file to --config, or leave the flag out: no config file is needed.".into())
+            }
             Error::StaleCursor => Some("Repeat the search without `cursor` and page from the start.".into()),
-            Error::DocNotFound { .. } | Error::ChunkNotFound { .. } => Some("Search again: ids change when a document changes.".into()),
+            Error::DocNotFound { .. } | Error::ChunkNotFound { .. } => {
+                Some("Search again: ids change when a document changes.".into())
+            }
             Error::SpanNotSupported { .. } => Some("Fetch the document or the chunk instead.".into()),
             Error::ReadonlyMode { .. } => Some("Start without --readonly (or KEBAB_READONLY) to write.".into()),
             Error::StoreBusy { .. } => Some("Wait for the other ingest to end, or raise --wait.".into()),
-            Error::StoreCorrupt { .. } => {
-                Some("Move the data folder away and run `kebab-lite ingest`: the index is rebuilt from your files.".into())
-            }
+            Error::StoreCorrupt { .. } => Some(
+                "Move the data folder away and run `kebab-lite ingest`: the index is rebuilt from your files.".into(),
+            ),
             Error::IndexDamaged { .. } => Some("Run `kebab-lite ingest`: the index is rebuilt from the store.".into()),
             Error::Io { cause, .. } if cause.contains("full") || cause.contains("No space") => {
                 Some("Free some disk space and run the command again; the index is as it was before.".into())
@@ -117,7 +168,9 @@ impl fmt::Display for Error {
             Error::ConfigNotFound { path } => write!(f, "config: no file at {}", path.display()),
             Error::InvalidInput { field, reason, .. } => write!(f, "{field}: {reason}"),
             Error::NotIndexed { expected, found, .. } => write!(f, "not indexed: expected {expected}, found {found}"),
-            Error::StaleCursor => f.write_str("cursor: it belongs to another query or to an earlier state of the index"),
+            Error::StaleCursor => {
+                f.write_str("cursor: it belongs to another query or to an earlier state of the index")
+            }
             Error::DocNotFound { id } => write!(f, "no document has the id {id}"),
             Error::ChunkNotFound { id } => write!(f, "no chunk has the id {id}"),
             Error::SpanNotSupported { id, reason } => write!(f, "span of {id}: {reason}"),

@@ -85,7 +85,9 @@ impl Kb {
             expected: format!("an index in {}", self.data_dir().display()),
             found: "none".into(),
             hint: match root {
-                Some(root) => format!("Run `kebab-lite ingest --root {}` first, or search with --sync.", shell_word(&root)),
+                Some(root) => {
+                    format!("Run `kebab-lite ingest --root {}` first, or search with --sync.", shell_word(&root))
+                }
                 None => "Run `kebab-lite ingest` first, or search with --sync.".into(),
             },
         }

@@ -4,14 +4,12 @@
 //! of 255 to k1+1. Where Hangul makes the two fields differ, it is the mean of the fields' weights: then
 //! Σ idf·impact is ½ BM25(grams) + ½ BM25(words).
 
-use std::cell::RefCell;
-
-use bm25::{Embedder, EmbedderBuilder, TokenEmbedder};
+use bm25::{Embedder, EmbedderBuilder, Tokenizer};
 use rustc_hash::FxHashMap;
 
 use super::postings::Posting;
 use super::segment::{Segment, Writer};
-use super::tokenize::{Analyzer, Field, has_hangul};
+use super::tokenize::{self, Analyzer, Field, has_hangul};
 use crate::error::{Error, Result};
 use crate::model::Rows;
 
@@ -40,12 +38,11 @@ pub struct Passage<'p> {
 }
 
 impl Passage<'_> {
-    /// One text in which the title counts three times a word of the body and headings twice: the body's own
-    /// heading line is among it.
+    /// One text in which the title counts three times a word of the body and headings twice, as the body holds its own
+    /// heading line; a file's name counts once.
     fn write(&self, text: &mut String) {
         text.clear();
-        let e = |n: &str, d: usize| std::env::var(n).ok().and_then(|v| v.parse().ok()).unwrap_or(d);
-        let times = if self.title_is_name { e("TN", 1) } else { e("TT", 2) };
+        let times = if self.title_is_name { 1 } else { 2 };
         for _ in 0..times {
             text.push_str(self.title);
             text.push('\n');
@@ -62,62 +59,33 @@ impl Passage<'_> {
     }
 }
 
-/// A term's number in the builder of this thread.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct TermId(u32);
-
-thread_local! {
-    /// bm25's `TokenEmbedder` embeds without a receiver, so the terms it meets are numbered here. A builder
-    /// empties it when it starts and takes it when it ends, and stays on one thread in between.
-    static TERMS: RefCell<FxHashMap<Box<str>, u32>> = RefCell::default();
-}
-
-impl TokenEmbedder for TermId {
-    type EmbeddingSpace = TermId;
-
-    fn embed(term: &str) -> TermId {
-        TERMS.with_borrow_mut(|terms| {
-            if let Some(id) = terms.get(term) {
-                return TermId(*id);
-            }
-            let id = terms.len() as u32;
-            terms.insert(term.into(), id);
-            TermId(id)
-        })
-    }
-}
-
-/// Collects the postings of consecutive chunks. Not `Send`: see `TERMS`.
+/// Collects the postings of consecutive chunks.
 pub struct Builder {
-    grams: Embedder<TermId, Analyzer>,
-    words: Embedder<TermId, Analyzer>,
-    postings: Vec<(TermId, Posting)>,
-    /// For each term, its weight in the current chunk and the field pass that last added to it.
-    weights: Vec<(f32, u32)>,
-    touched: Vec<TermId>,
-    pass: u32,
+    terms: FxHashMap<Box<str>, u32>,
+    grams: FieldTerms,
+    words: FieldTerms,
+    postings: Vec<(u32, Posting)>,
+    /// For each term, how often it stands in the current chunk, by field.
+    counts: Vec<[u32; 2]>,
+    touched: Vec<u32>,
     /// The text of the current chunk, kept for its capacity.
     text: String,
     chunks: u32,
     terms_seen: [u64; 2],
-    not_send: std::marker::PhantomData<*const ()>,
 }
 
 impl Builder {
     pub fn new(averages: Averages) -> Builder {
-        TERMS.with_borrow_mut(FxHashMap::clear);
-        let embedder = |field, avgdl| EmbedderBuilder::with_avgdl(avgdl).tokenizer(Analyzer::new(field)).build();
         Builder {
-            grams: embedder(Field::Grams, averages.grams),
-            words: embedder(Field::Words, averages.words),
+            terms: FxHashMap::default(),
+            grams: FieldTerms::new(Field::Grams, averages.grams),
+            words: FieldTerms::new(Field::Words, averages.words),
             postings: Vec::new(),
-            weights: Vec::new(),
+            counts: Vec::new(),
             touched: Vec::new(),
-            pass: 0,
             text: String::new(),
             chunks: 0,
             terms_seen: [0; 2],
-            not_send: std::marker::PhantomData,
         }
     }
 
@@ -130,44 +98,42 @@ impl Builder {
     }
 
     fn add_text(&mut self, text: &str) {
-        let hangul = has_hangul(text);
-        let grams = self.grams.embed(text);
-        let share = if hangul { 0.5 } else { 1.0 };
-        self.fold(&grams.0, share);
-        self.terms_seen[0] += grams.len() as u64;
-        self.terms_seen[1] += match hangul {
-            true => {
-                let words = self.words.embed(text);
-                self.fold(&words.0, share);
-                words.len() as u64
-            }
-            false => grams.len() as u64,
-        };
+        let two_fields = has_hangul(text);
+        let grams = self.count(text, 0);
+        let words = if two_fields { self.count(text, 1) } else { grams };
+        self.terms_seen[0] += u64::from(grams);
+        self.terms_seen[1] += u64::from(words);
         for term in self.touched.drain(..) {
-            let weight = std::mem::take(&mut self.weights[term.0 as usize].0);
+            let [in_grams, in_words] = std::mem::take(&mut self.counts[term as usize]);
+            let weight = match two_fields {
+                true => 0.5 * (self.grams.weights.get(grams, in_grams) + self.words.weights.get(words, in_words)),
+                false => self.grams.weights.get(grams, in_grams),
+            };
             let impact = (weight / MAX_WEIGHT * 255.0).round().clamp(1.0, 255.0) as u8;
             self.postings.push((term, Posting { ordinal: self.chunks, impact }));
         }
         self.chunks += 1;
     }
 
-    /// The crate gives each occurrence of a term its full weight; it counts once.
-    fn fold(&mut self, occurrences: &[bm25::TokenEmbedding<TermId>], share: f32) {
-        self.pass += 1;
-        for occurrence in occurrences {
-            let term = occurrence.index;
-            if term.0 as usize >= self.weights.len() {
-                self.weights.resize(term.0 as usize + 1, (0.0, 0));
-            }
-            let (weight, pass) = &mut self.weights[term.0 as usize];
-            if *pass != self.pass {
-                *pass = self.pass;
-                if *weight == 0.0 {
-                    self.touched.push(term);
+    /// Counts the text's terms in a field and returns how many there are.
+    fn count(&mut self, text: &str, field: usize) -> u32 {
+        let Builder { terms, grams, words, counts, touched, .. } = self;
+        let field_terms = if field == 0 { grams } else { words };
+        let mut length = 0;
+        for (_, run) in tokenize::words(text) {
+            for &term in field_terms.of(run, terms) {
+                if term as usize >= counts.len() {
+                    counts.resize(term as usize + 1, [0; 2]);
                 }
-                *weight += share * occurrence.value;
+                let count = &mut counts[term as usize];
+                if *count == [0; 2] {
+                    touched.push(term);
+                }
+                count[field] += 1;
+                length += 1;
             }
         }
+        length
     }
 
     /// Mean terms a chunk so far.
@@ -181,11 +147,10 @@ impl Builder {
 
     /// The postings, sorted by term; where the chunks are stored is not known yet.
     pub fn finish(self) -> Run {
-        let terms = TERMS.take();
-        let mut sorted: Vec<(Box<str>, u32)> = terms.into_iter().collect();
+        let mut sorted: Vec<(Box<str>, u32)> = self.terms.into_iter().collect();
         sorted.sort_unstable();
         let mut ends = vec![0usize; sorted.len()];
-        self.postings.iter().for_each(|(term, _)| ends[term.0 as usize] += 1);
+        self.postings.iter().for_each(|(term, _)| ends[*term as usize] += 1);
         let mut start = 0;
         let mut starts = vec![0usize; sorted.len()];
         for (_, id) in &sorted {
@@ -195,11 +160,12 @@ impl Builder {
         let counts = ends;
         let mut postings = vec![Posting { ordinal: 0, impact: 0 }; self.postings.len()];
         for (term, posting) in &self.postings {
-            let slot = &mut starts[term.0 as usize];
+            let slot = &mut starts[*term as usize];
             postings[*slot] = *posting;
             *slot += 1;
         }
-        let terms = sorted.into_iter().map(|(term, id)| (term, counts[id as usize])).filter(|(_, count)| *count > 0).collect();
+        let terms =
+            sorted.into_iter().map(|(term, id)| (term, counts[id as usize])).filter(|(_, count)| *count > 0).collect();
         Run { terms, postings, chunks: self.chunks, terms_seen: self.terms_seen }
     }
 }
@@ -231,5 +197,120 @@ impl Run {
             writer.finish()
         })();
         Segment::from_bytes(written.map_err(Error::io("write segment", "memory".as_ref()))?)
+    }
+}
+
+/// Words → numbers of their terms in one field, each different word analysed once.
+struct FieldTerms {
+    analyzer: Analyzer,
+    weights: Weights,
+    /// Where a word's terms lie in `arena`.
+    known: FxHashMap<Box<str>, (u32, u32)>,
+    arena: Vec<u32>,
+    scratch: String,
+}
+
+impl FieldTerms {
+    fn new(field: Field, avgdl: f32) -> FieldTerms {
+        FieldTerms {
+            analyzer: Analyzer::new(field),
+            weights: Weights::new(avgdl),
+            known: FxHashMap::default(),
+            arena: Vec::new(),
+            scratch: String::new(),
+        }
+    }
+
+    fn of(&mut self, word: &str, terms: &mut FxHashMap<Box<str>, u32>) -> &[u32] {
+        let (start, end) = match self.known.get(word) {
+            Some(range) => *range,
+            None => {
+                let start = self.arena.len() as u32;
+                let arena = &mut self.arena;
+                self.analyzer.run_terms(word, &mut self.scratch, &mut |term| {
+                    let next = terms.len() as u32;
+                    arena.push(match terms.get(term) {
+                        Some(number) => *number,
+                        None => *terms.entry(term.into()).or_insert(next),
+                    });
+                });
+                let range = (start, self.arena.len() as u32);
+                self.known.insert(word.into(), range);
+                range
+            }
+        };
+        &self.arena[start as usize..end as usize]
+    }
+}
+
+/// The crate's weight of a term, which depends only on the text's length and the term's count: for each length that
+/// occurs, one embedding of a text of that length gives the weights of all common counts.
+struct Weights {
+    embedder: Embedder<u32, CountedTerms>,
+    /// By length, then by count − 1.
+    rows: Vec<Vec<f32>>,
+}
+
+impl Weights {
+    fn new(avgdl: f32) -> Weights {
+        Weights { embedder: EmbedderBuilder::with_avgdl(avgdl).build(), rows: Vec::new() }
+    }
+
+    /// The weight of a term that stands `count` times among `length` terms; 0 for no times.
+    fn get(&mut self, length: u32, count: u32) -> f32 {
+        if count == 0 {
+            return 0.0;
+        }
+        if length as usize >= self.rows.len() {
+            self.rows.resize(length as usize + 1, Vec::new());
+        }
+        let row = &mut self.rows[length as usize];
+        if row.is_empty() {
+            let counts = common_counts(length);
+            let embedding = self.embedder.embed(&format!("{length} {counts}"));
+            // Terms come in the order of their counts: one of 1, two of 2, three of 3, …
+            row.extend((1..=counts).map(|count| embedding[(count * (count - 1) / 2) as usize].value));
+        }
+        match row.get(count as usize - 1) {
+            Some(weight) => *weight,
+            None => self.embedder.embed(&format!("{length} {count} alone"))[0].value,
+        }
+    }
+}
+
+/// The largest n for which a text of `length` terms has room for a term of each count from 1 to n.
+fn common_counts(length: u32) -> u32 {
+    (1..).take_while(|n| n * (n + 1) / 2 <= length).last().unwrap_or(0)
+}
+
+/// Makes up texts of a given length: `"L n"` has L terms, one of each count from 1 to n and the rest alike;
+/// `"L n alone"` has one of count n. The rest is a single term whose weight nobody asks for.
+#[derive(Default)]
+struct CountedTerms;
+
+impl Tokenizer for CountedTerms {
+    fn tokenize(&self, plan: &str) -> Vec<String> {
+        let mut numbers = plan.split(' ').map_while(|number| number.parse::<usize>().ok());
+        let (length, count) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+        let counts = if plan.ends_with("alone") { count..=count } else { 1..=count };
+        let mut terms: Vec<String> = counts.flat_map(|n| std::iter::repeat_n(n.to_string(), n)).collect();
+        terms.resize(length.max(terms.len()), String::new());
+        terms
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn weights_are_those_of_the_formula() {
+        let mut weights = Weights::new(100.0);
+        for (length, count) in [(1, 1), (2, 1), (2, 2), (50, 3), (100, 1), (100, 90), (400, 20), (3, 3)] {
+            let (tf, norm) = (count as f32, 0.25 + 0.75 * length as f32 / 100.0);
+            let expected = tf * 2.2 / (tf + 1.2 * norm);
+            let found = weights.get(length, count);
+            assert!((found - expected).abs() < 1e-5, "{count} of {length}: {found}, not {expected}");
+        }
     }
 }

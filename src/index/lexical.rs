@@ -95,7 +95,10 @@ pub fn top(index: &Index, query: &Query, accept: &Accept, limit: usize) -> Resul
         let mut cursors = Vec::with_capacity(terms.len());
         for term in &terms {
             if let Some(list) = live.segment.postings(&term.text)? {
-                cursors.push(Weighted { cursor: Cursor::new(list), weight: ((term.weight * scale).round() as u32).max(1) });
+                cursors.push(Weighted {
+                    cursor: Cursor::new(list),
+                    weight: ((term.weight * scale).round() as u32).max(1),
+                });
             }
         }
         scan(&live.segment, &live.tombstones, cursors, accept, &mut best)?;

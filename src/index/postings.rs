@@ -318,7 +318,8 @@ mod tests {
             assert!(window.iter().all(|sum| *sum <= 2 * u32::from(bound)));
             sums.extend(window);
         }
-        let expected: Vec<(usize, u32)> = postings.iter().map(|p| (p.ordinal as usize, 2 * u32::from(p.impact))).collect();
+        let expected: Vec<(usize, u32)> =
+            postings.iter().map(|p| (p.ordinal as usize, 2 * u32::from(p.impact))).collect();
         assert_eq!(sums.into_iter().enumerate().filter(|(_, sum)| *sum > 0).collect::<Vec<_>>(), expected);
     }
 }

@@ -546,7 +546,8 @@ mod tests {
         let b = segment(20, &[("both", &[0]), ("cherry", &[1])]);
         let mut dead = Bits::default();
         dead.insert(1);
-        let inputs = [MergeInput { segment: &a, tombstones: &dead }, MergeInput { segment: &b, tombstones: &Bits::default() }];
+        let inputs =
+            [MergeInput { segment: &a, tombstones: &dead }, MergeInput { segment: &b, tombstones: &Bits::default() }];
         let (bytes, chunks) = merge(&inputs, Vec::new()).unwrap();
         let merged = Segment::from_bytes(bytes).unwrap();
         assert_eq!(chunks, 4);

@@ -14,8 +14,8 @@ use super::tokenize::{Analyzer, Field, words};
 pub struct Matcher {
     /// For each term of the query its place in the query.
     terms: FxHashMap<String, usize>,
-    /// First bytes of the terms, lower and upper case: most words of a text are passed over by this alone.
-    first_bytes: [bool; 256],
+    /// `beginning` of the terms: most words of a text are passed over by this alone.
+    beginnings: Vec<u16>,
     grams: Analyzer,
     words: Analyzer,
 }
@@ -32,14 +32,10 @@ impl Matcher {
     pub fn new(query: &Query) -> Matcher {
         let terms: FxHashMap<String, usize> =
             query.terms.iter().enumerate().map(|(place, (term, _))| (term.clone(), place)).collect();
-        let mut first_bytes = [false; 256];
-        for byte in terms.keys().filter_map(|term| term.bytes().next()) {
-            first_bytes[byte.to_ascii_lowercase() as usize] = true;
-            first_bytes[byte.to_ascii_uppercase() as usize] = true;
-        }
-        // Beyond ASCII a term may differ from the text in its first byte, so every such word is analysed.
-        first_bytes[0x80..].fill(true);
-        Matcher { terms, first_bytes, grams: Analyzer::new(Field::Grams), words: Analyzer::new(Field::Words) }
+        let mut beginnings: Vec<u16> = terms.keys().map(|term| beginning(term.as_bytes())).collect();
+        beginnings.sort_unstable();
+        beginnings.dedup();
+        Matcher { terms, beginnings, grams: Analyzer::new(Field::Grams), words: Analyzer::new(Field::Words) }
     }
 
     /// The words of `text` that hold a term, in order.
@@ -50,8 +46,9 @@ impl Matcher {
         }
         for (start, word) in words(text) {
             let bytes = word.as_bytes();
-            let compound = |b: &u8| !b.is_ascii_lowercase();
-            if !self.first_bytes[bytes[0] as usize] && !bytes[1..].iter().any(compound) {
+            // Beyond its first byte a plain word is lower case; anything else may hold a term further in.
+            let plain = bytes[0].is_ascii() && bytes[1..].iter().all(u8::is_ascii_lowercase);
+            if plain && !self.beginnings.contains(&beginning(bytes)) {
                 continue;
             }
             let mut terms = Vec::new();
@@ -72,6 +69,15 @@ impl Matcher {
         }
         found
     }
+}
+
+/// The first two letters, which stemming keeps but for `y`, which may become `i`.
+fn beginning(word: &[u8]) -> u16 {
+    let second = match word.get(1).map_or(0, u8::to_ascii_lowercase) {
+        b'y' => b'i',
+        other => other,
+    };
+    u16::from_be_bytes([word.first().map_or(0, u8::to_ascii_lowercase), second])
 }
 
 /// The window of at most `limit` characters that holds the most different terms, then the most matches, then
@@ -133,7 +139,11 @@ fn closing(text: &str, start: usize, end: usize, whole: usize) -> usize {
     if let Some(at) = text[half..end].rfind(char::is_whitespace) {
         return half + at;
     }
-    let last = text[start..].grapheme_indices(true).map(|(at, grapheme)| start + at + grapheme.len()).take_while(|at| *at <= end).last();
+    let last = text[start..]
+        .grapheme_indices(true)
+        .map(|(at, grapheme)| start + at + grapheme.len())
+        .take_while(|at| *at <= end)
+        .last();
     last.unwrap_or(end)
 }
 
@@ -172,13 +182,24 @@ mod tests {
 
     #[test]
     fn the_window_goes_where_the_terms_are() {
-        let text = format!("{} To shut down the daemon, send SIGTERM. {}", "Filler words here. ".repeat(20), "More of them. ".repeat(20));
-        assert_eq!(snippet(&text, "daemon shutdown SIGTERM", 60), "To shut down the daemon, send SIGTERM. More of them. More");
+        let text = format!(
+            "{} To shut down the daemon, send SIGTERM. {}",
+            "Filler words here. ".repeat(20),
+            "More of them. ".repeat(20)
+        );
+        assert_eq!(
+            snippet(&text, "daemon shutdown SIGTERM", 60),
+            "To shut down the daemon, send SIGTERM. More of them. More"
+        );
     }
 
     #[test]
     fn korean_is_cut_between_words() {
-        let text = format!("{}저장소 전략은 하나의 파일입니다. {}", "다른 이야기를 합니다. ".repeat(20), "그리고 끝. ".repeat(20));
+        let text = format!(
+            "{}저장소 전략은 하나의 파일입니다. {}",
+            "다른 이야기를 합니다. ".repeat(20),
+            "그리고 끝. ".repeat(20)
+        );
         assert_eq!(snippet(&text, "저장소 전략", 30), "합니다. 저장소 전략은 하나의 파일입니다. 그리고");
     }
 

@@ -7,11 +7,10 @@
 //! The words of the second field start with `WORD_MARK`, so the two never meet in one posting list.
 
 use std::borrow::Cow;
-use std::cell::RefCell;
 use std::sync::LazyLock;
 
 use rust_stemmers::{Algorithm, Stemmer};
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashSet;
 use unicode_normalization::{IsNormalized, UnicodeNormalization, char::is_combining_mark, is_nfkc_quick};
 
 /// Names this analyser; a segment made by another one is rebuilt.
@@ -32,27 +31,30 @@ pub enum Field {
     Words,
 }
 
-/// Splits text into the terms of one field. Keeps a cache of stems, so one belongs to one thread.
+/// Splits text into the terms of one field.
 pub struct Analyzer {
     field: Field,
     stemmer: Stemmer,
-    stems: RefCell<FxHashMap<Box<str>, Option<Box<str>>>>,
 }
 
 impl Analyzer {
     pub fn new(field: Field) -> Analyzer {
-        Analyzer { field, stemmer: Stemmer::create(Algorithm::English), stems: RefCell::default() }
+        Analyzer { field, stemmer: Stemmer::create(Algorithm::English) }
     }
 
     /// Calls `emit` with each term in the order of the text.
     pub fn terms(&self, text: &str, mut emit: impl FnMut(&str)) {
         let mut scratch = String::new();
-        for run in Runs::new(text) {
-            if run.is_ascii() {
-                self.ascii_run(run, &mut scratch, &mut emit);
-            } else {
-                self.unicode_run(run, &mut scratch, &mut emit);
-            }
+        for (_, run) in words(text) {
+            self.run_terms(run, &mut scratch, &mut emit);
+        }
+    }
+
+    /// The terms of one of the `words` of a text: they do not depend on what stands around it.
+    pub fn run_terms(&self, run: &str, scratch: &mut String, emit: &mut impl FnMut(&str)) {
+        match run.is_ascii() {
+            true => self.ascii_run(run, scratch, emit),
+            false => self.unicode_run(run, scratch, emit),
         }
     }
 
@@ -91,26 +93,13 @@ impl Analyzer {
         scratch.make_ascii_lowercase();
         if scratch.bytes().all(|b| b.is_ascii_digit()) {
             emit(scratch);
-            return;
-        }
-        let mut stems = self.stems.borrow_mut();
-        if let Some(stem) = stems.get(scratch.as_str()) {
-            if let Some(stem) = stem {
-                emit(stem);
+        } else if STOP_WORDS.binary_search(&scratch.as_str()).is_err() {
+            let stem = self.stemmer.stem(scratch);
+            match stem.contains('\'') {
+                true => emit(&stem.replace('\'', "")),
+                false => emit(&stem),
             }
-            return;
         }
-        let stem: Option<Box<str>> = match STOP_WORDS.binary_search(&scratch.as_str()) {
-            Ok(_) => None,
-            Err(_) => Some(self.stemmer.stem(scratch).replace('\'', "")).filter(|stem| !stem.is_empty()).map(String::into),
-        };
-        if let Some(stem) = &stem {
-            emit(stem);
-        }
-        if stems.len() >= STEM_CACHE_WORDS {
-            stems.clear();
-        }
-        stems.insert(scratch.as_str().into(), stem);
     }
 
     /// A run with characters beyond ASCII: normalised, then split by script.
@@ -143,21 +132,6 @@ impl Analyzer {
             }
             previous_was_word = script == Script::Alphabetic;
         }
-    }
-}
-
-/// bm25's builder asks for one before it takes another.
-impl Default for Analyzer {
-    fn default() -> Self {
-        Analyzer::new(Field::Grams)
-    }
-}
-
-impl bm25::Tokenizer for Analyzer {
-    fn tokenize(&self, text: &str) -> Vec<String> {
-        let mut terms = Vec::with_capacity(text.len() / 8);
-        self.terms(text, |term| terms.push(term.to_owned()));
-        terms
     }
 }
 
@@ -213,8 +187,6 @@ pub fn holds_phrase(form: &str, phrase: &str) -> bool {
     })
 }
 
-const STEM_CACHE_WORDS: usize = 1 << 17;
-
 fn cut(term: &str) -> &str {
     &term[..term.floor_char_boundary(MAX_TERM_BYTES)]
 }
@@ -222,7 +194,8 @@ fn cut(term: &str) -> &str {
 /// `v1.0.21` → `1.0.21`; None if the run is not a dotted number.
 fn dotted_number(run: &str) -> Option<&str> {
     let number = run.strip_prefix(['v', 'V']).unwrap_or(run);
-    let dotted = number.contains('.') && number.split('.').all(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit()));
+    let dotted = number.contains('.')
+        && number.split('.').all(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit()));
     dotted.then_some(number)
 }
 
@@ -302,24 +275,32 @@ impl<'t> Iterator for Runs<'t> {
     fn next(&mut self) -> Option<&'t str> {
         let bytes = self.text.as_bytes();
         let mut at = self.at;
-        while at < bytes.len() {
-            match word_char_at(self.text, at) {
-                Some(_) => break,
-                None => at += char_len(bytes[at]),
+        while let Some(&byte) = bytes.get(at) {
+            match byte {
+                0..0x80 if ASCII_WORD[byte as usize] => break,
+                0..0x80 => at += 1,
+                _ => match unicode_word_char(self.text, at) {
+                    (_, true) => break,
+                    (len, false) => at += len,
+                },
             }
         }
         let start = at;
-        while at < bytes.len() {
-            if let Some(len) = word_char_at(self.text, at) {
-                at += len;
-            } else if at > start
-                && (bytes[at] == b'.' || bytes[at] == b'\'')
-                && bytes[at - 1].is_ascii_alphanumeric()
-                && bytes.get(at + 1).is_some_and(u8::is_ascii_alphanumeric)
-            {
-                at += 1;
-            } else {
-                break;
+        while let Some(&byte) = bytes.get(at) {
+            match byte {
+                0..0x80 if ASCII_WORD[byte as usize] => at += 1,
+                b'.' | b'\''
+                    if at > start
+                        && bytes[at - 1].is_ascii_alphanumeric()
+                        && bytes.get(at + 1).is_some_and(u8::is_ascii_alphanumeric) =>
+                {
+                    at += 1;
+                }
+                0..0x80 => break,
+                _ => match unicode_word_char(self.text, at) {
+                    (len, true) => at += len,
+                    (_, false) => break,
+                },
             }
         }
         self.at = at;
@@ -327,23 +308,20 @@ impl<'t> Iterator for Runs<'t> {
     }
 }
 
-/// The length of the word character that starts at `at`, if one does.
-fn word_char_at(text: &str, at: usize) -> Option<usize> {
-    let byte = text.as_bytes()[at];
-    if byte < 0x80 {
-        return (byte.is_ascii_alphanumeric() || byte == b'_').then_some(1);
+const ASCII_WORD: [bool; 128] = {
+    let mut table = [false; 128];
+    let mut byte = 0;
+    while byte < 128 {
+        table[byte] = (byte as u8).is_ascii_alphanumeric() || byte as u8 == b'_';
+        byte += 1;
     }
-    let c = text[at..].chars().next()?;
-    (c.is_alphanumeric() || is_combining_mark(c)).then(|| c.len_utf8())
-}
+    table
+};
 
-fn char_len(lead: u8) -> usize {
-    match lead {
-        0..0x80 => 1,
-        0x80..0xE0 => 2,
-        0xE0..0xF0 => 3,
-        _ => 4,
-    }
+/// The length of the character at `at`, and whether it is part of a word.
+fn unicode_word_char(text: &str, at: usize) -> (usize, bool) {
+    let c = text[at..].chars().next().unwrap_or('\u{FFFD}');
+    (c.len_utf8(), c.is_alphanumeric() || is_combining_mark(c))
 }
 
 /// `getHTTPName_2` → `get`, `HTTP`, `Name`, `2`.
@@ -442,7 +420,9 @@ mod tests {
     use super::*;
 
     fn terms(field: Field, text: &str) -> Vec<String> {
-        bm25::Tokenizer::tokenize(&Analyzer::new(field), text)
+        let mut terms = Vec::new();
+        Analyzer::new(field).terms(text, |term| terms.push(term.to_owned()));
+        terms
     }
 
     #[test]

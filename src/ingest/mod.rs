@@ -28,7 +28,9 @@ use crate::error::{Error, Result};
 use crate::kb::Kb;
 use crate::model::Id;
 use crate::store::{Known, NewDocument, Writer};
-use crate::wire::{ErrorReport, IngestCounts, IngestEvent, IngestItem, IngestReport, IngestReportV1, IngestResult, Scope};
+use crate::wire::{
+    ErrorReport, IngestCounts, IngestEvent, IngestItem, IngestReport, IngestReportV1, IngestResult, Scope,
+};
 use prepare::{Job, Outcome, Prepared};
 use publish::Step;
 
@@ -114,7 +116,10 @@ fn attempt(kb: &Kb, input: &Input, observe: &mut dyn FnMut(IngestEvent), stop: &
         skip_examples: reasons
             .iter()
             .map(|reason| {
-                (reason.as_str().to_owned(), by_reason(*reason).take(SKIP_EXAMPLES).map(|(path, _)| path.clone()).collect())
+                (
+                    reason.as_str().to_owned(),
+                    by_reason(*reason).take(SKIP_EXAMPLES).map(|(path, _)| path.clone()).collect(),
+                )
             })
             .collect(),
         skipped_by_reason: reasons
@@ -375,7 +380,14 @@ impl<'i> Ingest<'i> {
 
     fn push(&mut self, path: &str, result: IngestResult) -> &mut IngestItem {
         let at = self.items.len();
-        self.items.push(IngestItem { path: path.to_owned(), result, doc_id: None, chunks: None, reason: None, error: None });
+        self.items.push(IngestItem {
+            path: path.to_owned(),
+            result,
+            doc_id: None,
+            chunks: None,
+            reason: None,
+            error: None,
+        });
         &mut self.items[at]
     }
 

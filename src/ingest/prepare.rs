@@ -31,7 +31,10 @@ pub struct Job<'i> {
 pub enum Outcome {
     Document(Box<Prepared>),
     /// It holds what is stored.
-    Same { size: u64, mtime_ns: i64 },
+    Same {
+        size: u64,
+        mtime_ns: i64,
+    },
     Skipped(Skip),
     Vanished,
     Failed(Error),

@@ -151,7 +151,10 @@ fn rebuild_from_store(writer: &Writer) -> Result<u64> {
         while let Some(batch) = batch(&reader, from)? {
             from = batch.last().map_or(u32::MAX, |stored| stored.chunk.row + 1);
             let mut step = Step::new(averages);
-            let pieces: Vec<_> = batch.par_chunks(batch.len().div_ceil(rayon::current_num_threads())).map(|piece| weigh(averages, piece)).collect();
+            let pieces: Vec<_> = batch
+                .par_chunks(batch.len().div_ceil(rayon::current_num_threads()))
+                .map(|piece| weigh(averages, piece))
+                .collect();
             for (run, rows) in pieces {
                 step.add(run, &rows)?;
             }
@@ -265,7 +268,9 @@ fn rewrite(writer: &Writer, folder: &Path, entries: &[SegmentEntry]) -> Result<S
     merged.rows = first.map_or(0, |entry| entry.rows.start)..last.map_or(0, |entry| entry.rows.end);
     for entry in entries {
         // The terms of deleted chunks are not known apart; they are taken to be like the others.
-        let share = |terms: u64| terms * (u64::from(entry.chunks) - entry.tombstones.len() as u64) / u64::from(entry.chunks).max(1);
+        let share = |terms: u64| {
+            terms * (u64::from(entry.chunks) - entry.tombstones.len() as u64) / u64::from(entry.chunks).max(1)
+        };
         merged.terms[0] += share(entry.terms[0]);
         merged.terms[1] += share(entry.terms[1]);
     }
@@ -279,5 +284,13 @@ fn write_merged(writer: &Writer, inputs: &[MergeInput]) -> Result<SegmentEntry> 
         (_, chunks) = merge(inputs, out)?;
         Ok(())
     })?;
-    Ok(SegmentEntry { id: 0, file, chunks: chunks as u32, bytes, rows: 0..0, terms: [0; 2], tombstones: Bits::default() })
+    Ok(SegmentEntry {
+        id: 0,
+        file,
+        chunks: chunks as u32,
+        bytes,
+        rows: 0..0,
+        terms: [0; 2],
+        tombstones: Bits::default(),
+    })
 }

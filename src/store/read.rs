@@ -180,9 +180,11 @@ impl Reader {
     /// Bytes of a document's text, which are whole characters.
     pub fn text(&self, document: u32, bytes: Range<usize>) -> Result<String> {
         let mut text = vec![0; bytes.len()];
-        let blob = self.connection.blob_open("main", "texts", "body", i64::from(document), true).map_err(sql(&self.path))?;
+        let blob =
+            self.connection.blob_open("main", "texts", "body", i64::from(document), true).map_err(sql(&self.path))?;
         blob.read_at_exact(&mut text, bytes.start).map_err(sql(&self.path))?;
-        String::from_utf8(text).map_err(|error| Error::StoreCorrupt { path: self.path.clone(), cause: error.to_string() })
+        String::from_utf8(text)
+            .map_err(|error| Error::StoreCorrupt { path: self.path.clone(), cause: error.to_string() })
     }
 
     pub fn text_len(&self, document: u32) -> Result<usize> {
@@ -263,7 +265,10 @@ impl Reader {
     }
 
     fn lost(&self, what: &str, row: u32) -> Error {
-        Error::StoreCorrupt { path: self.path.clone(), cause: format!("the index names {what} {row}, the store has none") }
+        Error::StoreCorrupt {
+            path: self.path.clone(),
+            cause: format!("the index names {what} {row}, the store has none"),
+        }
     }
 }
 

@@ -12,7 +12,10 @@ use std::time::{Duration, Instant};
 use rusqlite::{Connection, OptionalExtension, params};
 use serde_json::json;
 
-use super::{APPLICATION_ID, FORMAT, HEADING_SEPARATOR, SCHEMA, check_format, database_path, read, read::Known, segments_folder, sql};
+use super::{
+    APPLICATION_ID, FORMAT, HEADING_SEPARATOR, SCHEMA, check_format, database_path, read, read::Known, segments_folder,
+    sql,
+};
 use crate::error::{Error, Result};
 use crate::model::{Chunk, Encoding, Id, Media, Metadata, Rows, SegmentEntry, Trust};
 
@@ -91,10 +94,8 @@ impl Writer {
         let fail = sql(&self.path);
         self.connection.busy_timeout(Duration::from_secs(5)).map_err(&fail)?;
         self.connection.set_prepared_statement_cache_capacity(32);
-        let tables: i64 = self
-            .connection
-            .query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))
-            .map_err(&fail)?;
+        let tables: i64 =
+            self.connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0)).map_err(&fail)?;
         if tables > 0 {
             check_format(&self.connection, &self.path)?;
         }
@@ -129,9 +130,7 @@ impl Writer {
 
     /// Moves what is committed from the log into the database file, as far as readers allow.
     pub fn checkpoint(&self) -> Result<()> {
-        self.connection
-            .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
-            .map_err(sql(&self.path))
+        self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).map_err(sql(&self.path))
     }
 
     /// Stores a document in place of the one with its id, if there is one. Returns where its chunks went.
@@ -310,7 +309,10 @@ impl Writer {
 
     pub fn set_meta(&self, key: &str, value: impl rusqlite::ToSql) -> Result<()> {
         let upsert = "INSERT INTO meta(key, value) VALUES (?1, ?2) ON CONFLICT(key) DO UPDATE SET value = ?2";
-        self.connection.prepare_cached(upsert).and_then(|mut s| s.execute(params![key, value])).map_err(sql(&self.path))?;
+        self.connection
+            .prepare_cached(upsert)
+            .and_then(|mut s| s.execute(params![key, value]))
+            .map_err(sql(&self.path))?;
         Ok(())
     }
 
@@ -381,7 +383,11 @@ impl Writer {
 }
 
 /// A document's chunk rows become tombstones of the segments they lie in.
-pub fn bury(entries: &mut [SegmentEntry], dead: &[u32], mut ordinal: impl FnMut(&SegmentEntry, u32) -> Result<Option<u32>>) -> Result<()> {
+pub fn bury(
+    entries: &mut [SegmentEntry],
+    dead: &[u32],
+    mut ordinal: impl FnMut(&SegmentEntry, u32) -> Result<Option<u32>>,
+) -> Result<()> {
     for &row in dead {
         if let Some(entry) = entries.iter_mut().find(|entry| entry.rows.contains(&row))
             && let Some(ordinal) = ordinal(entry, row)?

@@ -145,7 +145,8 @@ impl Args {
 }
 
 fn parse_id(name: &str, text: &str) -> Result<Id> {
-    let wrong = || Error::input_hint(name, format!("{text:?} is not an id"), "An id is 32 hex digits, as hits show it.");
+    let wrong =
+        || Error::input_hint(name, format!("{text:?} is not an id"), "An id is 32 hex digits, as hits show it.");
     Id::parse(text).ok_or_else(wrong)
 }
 
@@ -154,7 +155,11 @@ fn whole(number: f64) -> Option<u64> {
 }
 
 fn wrong(name: &str, needed: &str, found: &Value) -> Error {
-    Error::input_hint(name, format!("{needed} is needed, found {}", shown(found)), format!("Pass {needed} as `{name}`."))
+    Error::input_hint(
+        name,
+        format!("{needed} is needed, found {}", shown(found)),
+        format!("Pass {needed} as `{name}`."),
+    )
 }
 
 /// A value as a message shows it: short.

@@ -58,7 +58,11 @@ impl SearchInput {
                 lang: args.text("lang")?.map(|lang| lang.to_lowercase()),
                 path_glob: glob(&mut args, "path_glob")?,
                 trust_min: args.word("trust_min", Trust::parse, &Trust::choices())?,
-                media: args.list("media")?.into_iter().map(|media| if media == "md" { "markdown".into() } else { media }).collect(),
+                media: args
+                    .list("media")?
+                    .into_iter()
+                    .map(|media| if media == "md" { "markdown".into() } else { media })
+                    .collect(),
                 ingested_after: args.time("ingested_after")?.map(nanoseconds),
                 doc_id: args.id("doc_id")?,
                 sources: args.list("source")?,
@@ -81,7 +85,8 @@ impl SearchInput {
     /// What a cursor is bound to, the state of the corpus apart: all that decides which hits there are in which order.
     fn identity(&self) -> String {
         let filter = &self.filter;
-        let globs = [&filter.path_glob, &filter.exclude_path_glob].map(|glob| glob.as_ref().map(|glob| glob.glob().glob().to_owned()));
+        let globs = [&filter.path_glob, &filter.exclude_path_glob]
+            .map(|glob| glob.as_ref().map(|glob| glob.glob().glob().to_owned()));
         let rest = Filter { path_glob: None, exclude_path_glob: None, ..filter.clone() };
         format!("{:?}", (&self.query, self.mode(), rest, globs, self.drop_weak))
     }
@@ -121,7 +126,9 @@ fn search(kb: &Kb, view: &View, input: &SearchInput) -> Result<SearchResponse> {
     let mut hints = Vec::new();
     // One more than the page shows whether another page follows.
     let mut ranked = rank(view, input, &query, accept.as_ref(), offset + k + 1, &mut hints)?;
-    if input.drop_weak && let Some(floor) = ranked.first().map(|first| WEAK_SHARE * first.score) {
+    if input.drop_weak
+        && let Some(floor) = ranked.first().map(|first| WEAK_SHARE * first.score)
+    {
         ranked.retain(|scored| scored.score >= floor);
     }
     let lexical_ms = milliseconds(started);
@@ -176,7 +183,10 @@ fn rank(
         let bonus = lexical::idf(&view.index, holders.len()) * MAX_WEIGHT * query.phrases.len() as f32;
         ranked = lexical::top(&view.index, query, &Accept { documents, chunks: Some(&holders) }, limit)?;
         if ranked.is_empty() {
-            hints.push("No passage holds the quoted words next to each other; search without the quotes to find them apart.".into());
+            hints.push(
+                "No passage holds the quoted words next to each other; search without the quotes to find them apart."
+                    .into(),
+            );
         }
         ranked.iter_mut().for_each(|scored| scored.score += bonus);
         if query.only_phrases {
@@ -375,7 +385,8 @@ impl<'p> Page<'p> {
     fn stale_hint(&self) -> Option<String> {
         let stale = self.entries.iter().filter(|entry| entry.hit.stale).count();
         let all = self.entries.len();
-        (stale > 0).then(|| format!("{stale} of {all} hits are stale; run `kebab-lite ingest` to bring the index up to date."))
+        (stale > 0)
+            .then(|| format!("{stale} of {all} hits are stale; run `kebab-lite ingest` to bring the index up to date."))
     }
 }
 
@@ -449,7 +460,13 @@ fn trace(view: &View, ranked: &[Scored]) -> Result<Trace> {
     for (i, scored) in ranked.iter().enumerate() {
         let document = view.store.document(scored.rows.document)?;
         let chunk_id = view.store.chunk(scored.rows.chunk)?.chunk_id;
-        lexical.push(TraceEntry { chunk_id, doc_id: document.doc_id, doc_path: document.path, rank: i + 1, score: scored.score });
+        lexical.push(TraceEntry {
+            chunk_id,
+            doc_id: document.doc_id,
+            doc_path: document.path,
+            rank: i + 1,
+            score: scored.score,
+        });
     }
     let rrf_inputs = lexical
         .iter()
@@ -479,7 +496,11 @@ fn glob(args: &mut Args, name: &'static str) -> Result<Option<GlobMatcher>> {
     let Some(pattern) = args.text(name)? else { return Ok(None) };
     let built = GlobBuilder::new(&pattern).literal_separator(true).build();
     built.map(|glob| Some(glob.compile_matcher())).map_err(|error| {
-        Error::input_hint(name, error.to_string(), "Write it like docs/**/*.md: `*` stays within a folder, `**` does not.")
+        Error::input_hint(
+            name,
+            error.to_string(),
+            "Write it like docs/**/*.md: `*` stays within a folder, `**` does not.",
+        )
     })
 }
 
