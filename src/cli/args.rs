@@ -64,6 +64,7 @@ pub enum Command {
     Search(SearchArgs),
     Schema(SchemaArgs),
     Doctor(DoctorArgs),
+    Mcp(McpArgs),
 }
 
 /// Read new and changed files into the index.
@@ -177,6 +178,20 @@ pub struct SchemaArgs {}
 #[derive(FromArgs, ArgsInfo)]
 #[argh(subcommand, name = "doctor", help_triggers("--help", "-h"))]
 pub struct DoctorArgs {}
+
+/// Serve an agent over stdin and stdout (Model Context Protocol); it ends with its stdin.
+#[derive(FromArgs, ArgsInfo)]
+#[argh(
+    subcommand,
+    name = "mcp",
+    help_triggers("--help", "-h"),
+    note = "A host starts it: {{\"command\": \"kebab-lite\", \"args\": [\"mcp\", \"--root\", \"/path/to/notes\"]}}"
+)]
+pub struct McpArgs {
+    /// do not bring the index up to date in the background at the start
+    #[argh(switch)]
+    pub no_sync: bool,
+}
 
 impl Args {
     pub fn flags(&self) -> Flags {
@@ -426,7 +441,7 @@ mod tests {
     fn what_is_wrong_is_named_and_the_nearest_right_word_given() {
         let cases = [
             ("serach a", "subcommand: there is no \"serach\"", "Did you mean `search`?"),
-            ("frobnicate", "subcommand: there is no \"frobnicate\"", "Subcommands: ingest, search, schema, doctor."),
+            ("frobnicate", "subcommand: there is no \"frobnicate\"", "Subcommands: ingest, search, schema, doctor, mcp."),
             ("search --mdoe x", "--mdoe: there is no such flag", "Did you mean `--mode`?"),
             ("search a --jsn", "--jsn: there is no such flag", "Did you mean `--json`?"),
             ("search -zzz", "-zzz: there is no such flag", "Put `--` before words that start with a dash."),
