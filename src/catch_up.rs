@@ -35,6 +35,7 @@ impl CatchUp {
         let (begin, wait) = bounded(1);
         let (end, ended) = bounded(1);
         let flag = stop.clone();
+        kb.set_under_way(UnderWay::Here { done: 0, total: None });
         thread::Builder::new().name("catch up".into()).spawn(move || {
             // Dropped whichever way this thread ends, which is what `ended` waits for.
             let _end: Sender<()> = end;

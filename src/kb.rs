@@ -108,9 +108,7 @@ impl Kb {
                 (UnderWay::Here { total: None, .. }, _) => {
                     "The index is being built, files are being counted: try again in a few seconds.".into()
                 }
-                (UnderWay::Elsewhere, _) => {
-                    "Another process is building the index: try again in a few seconds.".into()
-                }
+                (UnderWay::Elsewhere, _) => "Another process is building the index: try again in a few seconds.".into(),
                 (UnderWay::Nothing, Some(root)) => {
                     format!("Run `kebab-lite ingest --root {}` first, or search with --sync.", shell_word(&root))
                 }

@@ -441,7 +441,11 @@ mod tests {
     fn what_is_wrong_is_named_and_the_nearest_right_word_given() {
         let cases = [
             ("serach a", "subcommand: there is no \"serach\"", "Did you mean `search`?"),
-            ("frobnicate", "subcommand: there is no \"frobnicate\"", "Subcommands: ingest, search, schema, doctor, mcp."),
+            (
+                "frobnicate",
+                "subcommand: there is no \"frobnicate\"",
+                "Subcommands: ingest, search, schema, doctor, mcp.",
+            ),
             ("search --mdoe x", "--mdoe: there is no such flag", "Did you mean `--mode`?"),
             ("search a --jsn", "--jsn: there is no such flag", "Did you mean `--json`?"),
             ("search -zzz", "-zzz: there is no such flag", "Put `--` before words that start with a dash."),

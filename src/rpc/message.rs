@@ -25,8 +25,15 @@ pub enum Incoming<'l> {
 
 #[derive(Debug)]
 pub enum Message<'l> {
-    Request { id: Id, method: Cow<'l, str>, params: Params<'l> },
-    Notification { method: Cow<'l, str>, params: Params<'l> },
+    Request {
+        id: Id,
+        method: Cow<'l, str>,
+        params: Params<'l>,
+    },
+    Notification {
+        method: Cow<'l, str>,
+        params: Params<'l>,
+    },
     /// An answer to a request; this server sends none.
     Response,
 }
@@ -134,7 +141,9 @@ impl Id {
     /// Equal for ids that mean the same value, however a string's characters are escaped.
     pub fn same_as(&self, other: &Id) -> bool {
         let value = |id: &Id| serde_json::from_str::<String>(id.raw()).ok();
-        self == other || (self.0.contains('\\') || other.0.contains('\\')) && value(self).is_some_and(|own| value(other).is_some_and(|o| own == o))
+        self == other
+            || (self.0.contains('\\') || other.0.contains('\\'))
+                && value(self).is_some_and(|own| value(other).is_some_and(|o| own == o))
     }
 }
 
@@ -181,7 +190,9 @@ impl<'l> Params<'l> {
         }
         match self.meta.map(RawValue::get) {
             None | Some("null") => Ok(Meta::default()),
-            Some(text) if text.starts_with('{') => serde_json::from_str(text).map_err(|error| format!("_meta: {error}")),
+            Some(text) if text.starts_with('{') => {
+                serde_json::from_str(text).map_err(|error| format!("_meta: {error}"))
+            }
             Some(_) => Err("params._meta must be an object".into()),
         }
     }

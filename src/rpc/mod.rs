@@ -289,7 +289,10 @@ pub fn call(server: &Server, call: &Call, stop: &AtomicBool, send: &dyn Fn(Strin
                 tokens.most = Some((spent as f64 * 0.8 * MAX_ANSWER as f64 / line.len() as f64) as usize);
             }
             let reason = format!("the answer does not fit into {} bytes, however short its texts are", MAX_ANSWER);
-            failure(call, &Error::input_hint("arguments", reason, "Ask for less: a smaller k, fewer or shorter queries."))
+            failure(
+                call,
+                &Error::input_hint("arguments", reason, "Ask for less: a smaller k, fewer or shorter queries."),
+            )
         }
         Work::Read(uri) => read(server, call, uri),
     }

@@ -10,7 +10,7 @@ pub mod resource;
 pub mod schema;
 pub mod search;
 #[cfg(test)]
-mod tests;
+pub mod tests;
 
 use std::fmt::Write;
 use std::sync::atomic::AtomicBool;
