@@ -69,7 +69,7 @@ pub struct Known {
 }
 
 impl Reader {
-    /// None if there is no database in the folder.
+    /// None if there is no database in the folder, or one that its first writer is only just making.
     pub fn open(folder: &Path) -> Result<Option<Reader>> {
         let path = database_path(folder);
         if !path.try_exists().map_err(Error::io("open store", &path))? {
@@ -78,6 +78,9 @@ impl Reader {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_URI;
         let connection = Connection::open_with_flags(&path, flags).map_err(sql(&path))?;
         let opened = check_format(&connection, &path);
+        if matches!(opened, Err(Error::StoreCorrupt { .. })) && is_empty(&connection) {
+            return Ok(None);
+        }
         // A folder that cannot be written has no place for the shared memory of WAL. Without a WAL file nobody
         // is writing, so the database can be read as it lies.
         let connection = match opened {
@@ -290,6 +293,11 @@ impl Column {
             Column::Repo => "repo",
         }
     }
+}
+
+/// A database that reads well and has no tables.
+fn is_empty(connection: &Connection) -> bool {
+    connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get::<_, i64>(0)).is_ok_and(|n| n == 0)
 }
 
 /// The SQL part of a filter; globs and tags are looked at row by row.

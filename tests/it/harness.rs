@@ -152,6 +152,11 @@ impl Cmd {
         self.run().code(0)
     }
 
+    /// The bare command, for a process that is talked to while it runs.
+    pub fn into_command(self) -> Command {
+        self.command
+    }
+
     /// Hands out the process as soon as it runs, to be signalled.
     pub fn run_while(mut self, meanwhile: impl FnOnce(&Child)) -> Output {
         self.command.stdout(Stdio::piped());

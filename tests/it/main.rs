@@ -1,4 +1,7 @@
 //! The one integration binary: every test drives the real program in a folder of its own.
 
 mod cli;
+mod clients;
 mod harness;
+mod mcp;
+mod mcp_life;
