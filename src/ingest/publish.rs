@@ -14,7 +14,7 @@ use crate::index::build::{self, Averages, Builder, DEFAULT_AVERAGES, Passage};
 use crate::index::segment::{MergeInput, Segment, merge};
 use crate::kb::Kb;
 use crate::model::{Bits, Rows, SegmentEntry};
-use crate::store::{ChunkRow, DocumentRow, Reader, Writer, bury, segments_folder};
+use crate::store::{ChunkRow, DocumentRow, Reader, Writer, segments_folder};
 
 /// What one transaction changes in the index.
 pub struct Step {
@@ -65,14 +65,7 @@ pub fn publish(writer: &Writer, step: Step, now: Timestamp) -> Result<u64> {
     if !step.changed && revision > 0 {
         return Ok(revision);
     }
-    let mut opened: Vec<(String, Segment)> = Vec::new();
-    bury(&mut entries, &step.dead, |entry, row| {
-        if !opened.iter().any(|(file, _)| *file == entry.file) {
-            opened.push((entry.file.clone(), Segment::open(&folder.join(&entry.file))?));
-        }
-        let segment = opened.iter().find(|(file, _)| *file == entry.file).map(|(_, segment)| segment);
-        segment.map_or(Ok(None), |segment| segment.ordinal_of(row))
-    })?;
+    bury(&folder, &mut entries, &step.dead)?;
     entries.extend(step.write(writer)?);
     let entries = compact(writer, &folder, entries)?;
     writer.replace_segments(&entries)?;
@@ -80,6 +73,23 @@ pub fn publish(writer: &Writer, step: Step, now: Timestamp) -> Result<u64> {
     writer.set_meta("average_words", f64::from(step.averages.words))?;
     writer.set_meta("revision", revision as i64 + 1)?;
     Ok(revision + 1)
+}
+
+/// Rows of deleted chunks become tombstones of the segments they lie in.
+fn bury(folder: &Path, entries: &mut [SegmentEntry], dead: &[u32]) -> Result<()> {
+    for entry in entries {
+        let mut rows = dead.iter().filter(|row| entry.rows.contains(row)).peekable();
+        if rows.peek().is_none() {
+            continue;
+        }
+        let segment = Segment::open(&folder.join(&entry.file))?;
+        for row in rows {
+            if let Some(ordinal) = segment.ordinal_of(*row)? {
+                entry.tombstones.insert(ordinal as usize);
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The averages that the index is built with; for the first time, those of a sample of the files.

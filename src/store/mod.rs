@@ -8,7 +8,7 @@ mod read;
 mod write;
 
 pub use read::{ChunkRow, Column, DocumentRow, FileIdentity, Known, Reader};
-pub use write::{Interrupted, NewDocument, Writer, bury};
+pub use write::{Interrupted, NewDocument, Writer};
 
 use std::path::{Path, PathBuf};
 

@@ -382,22 +382,6 @@ impl Writer {
     }
 }
 
-/// A document's chunk rows become tombstones of the segments they lie in.
-pub fn bury(
-    entries: &mut [SegmentEntry],
-    dead: &[u32],
-    mut ordinal: impl FnMut(&SegmentEntry, u32) -> Result<Option<u32>>,
-) -> Result<()> {
-    for &row in dead {
-        if let Some(entry) = entries.iter_mut().find(|entry| entry.rows.contains(&row))
-            && let Some(ordinal) = ordinal(entry, row)?
-        {
-            entry.tombstones.insert(ordinal as usize);
-        }
-    }
-    Ok(())
-}
-
 struct Lock {
     file: File,
     info: PathBuf,

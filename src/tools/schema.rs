@@ -1,7 +1,5 @@
 //! `schema`: what this build can do, and what the corpus holds.
 
-use std::collections::BTreeMap;
-
 use jiff::Timestamp;
 
 use super::search::is_stale;
@@ -71,9 +69,4 @@ fn stats(kb: &Kb, store: &Reader) -> Result<Stats> {
         index_bytes: IndexBytes { sqlite, index: store.segments()?.iter().map(|entry| entry.bytes).sum() },
         stale_doc_count: stale as u64,
     })
-}
-
-/// Sorted, as a map keeps it.
-pub fn capabilities() -> BTreeMap<&'static str, bool> {
-    CAPABILITIES.iter().copied().collect()
 }
