@@ -1,4 +1,5 @@
 //! The one integration binary: every test drives the real program in a folder of its own.
 
 mod cli;
+mod crash;
 mod harness;
