@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use bm25::{Embedder, EmbedderBuilder, Embedding, Scorer, TokenEmbedder, TokenEmbedding, Tokenizer};
 
 use super::build::{Averages, Builder, MAX_WEIGHT, Passage};
-use super::lexical::{Accept, Query, Scored, document_frequency, idf, top};
+use super::lexical::{Accept, Query, Scored, idf, top};
 use super::tokenize::{Analyzer, Field, has_hangul};
 use super::{Index, Live};
 use crate::model::{Bits, Rows};
@@ -117,10 +117,15 @@ fn index(texts: &[String], averages: Averages, segments: usize, dead: &BTreeSet<
 /// What the impacts of one byte may cost a score, and the rounding of idf to an integer.
 fn tolerance(index: &Index, query: &Query) -> f32 {
     let terms = query.terms.iter().map(|(term, count)| {
-        let df = document_frequency(index, term).unwrap();
+        let df = frequency(index, term);
         idf(index, df) * *count as f32 * MAX_WEIGHT / 255.0 / 2.0 + 1e-4
     });
     terms.sum()
+}
+
+/// Chunks that hold the term, deleted ones included.
+fn frequency(index: &Index, term: &str) -> usize {
+    index.segments.iter().map(|live| live.segment.postings(term).unwrap().map_or(0, |list| list.len)).sum()
 }
 
 const LATIN: &[&str] = &[
@@ -296,7 +301,7 @@ fn skipping_loses_nothing_in_a_large_corpus() {
 fn every_posting(index: &Index, query: &Query, accept: &Accept) -> Vec<(f32, u32)> {
     let mut sums: BTreeMap<u32, f32> = BTreeMap::new();
     for (term, count) in &query.terms {
-        let weight = idf(index, document_frequency(index, term).unwrap()) * *count as f32 * MAX_WEIGHT / 255.0;
+        let weight = idf(index, frequency(index, term)) * *count as f32 * MAX_WEIGHT / 255.0;
         for live in &index.segments {
             let Some(list) = live.segment.postings(term).unwrap() else { continue };
             list.for_each(|posting| {
