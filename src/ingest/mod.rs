@@ -87,7 +87,7 @@ fn attempt(kb: &Kb, input: &Input, observe: &mut dyn FnMut(IngestEvent), stop: &
     observe(if aborted { IngestEvent::Aborted { counts } } else { IngestEvent::Completed { counts } });
     let hint = writer.interrupted.as_ref().map(|before| {
         format!(
-            "The ingest that process {} began at {} was interrupted; nothing of its last step was kept, and this one started from the whole corpus before it.",
+            "The ingest that process {} began at {} was interrupted; the corpus stayed whole, and this one went on from its last complete step.",
             before.pid, before.since
         )
     });

@@ -121,20 +121,18 @@ pub fn rebuild(kb: &Kb) -> Result<u64> {
         return Err(Error::ReadonlyMode { operation: "rebuilding the index" });
     }
     let writer = Writer::open(kb.data_dir(), REBUILD_WAIT, &Timestamp::now().to_string())?;
-    let folder = segments_folder(writer.folder());
     // Whoever held the lock before may have rebuilt it already.
-    let sound = writer.segments()?.iter().try_for_each(|entry| Segment::open(&folder.join(&entry.file))?.verify());
-    match sound {
+    match check(&writer) {
         Ok(()) => writer.revision(),
         Err(Error::IndexDamaged { .. } | Error::Io { .. }) => rebuild_from_store(&writer),
         Err(other) => Err(other),
     }
 }
 
-/// Opens every segment, which shows those that are missing, cut short or of another version.
+/// Reads every segment against its checksums: whoever is told of damage is told to ingest.
 pub fn check(writer: &Writer) -> Result<()> {
     let folder = segments_folder(writer.folder());
-    writer.segments()?.iter().try_for_each(|entry| Segment::open(&folder.join(&entry.file)).map(drop))
+    writer.segments()?.iter().try_for_each(|entry| Segment::open(&folder.join(&entry.file))?.verify())
 }
 
 /// How far the mean length of chunks may drift from the one in the weights, as a factor.

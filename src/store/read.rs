@@ -86,7 +86,7 @@ pub struct Known {
 }
 
 impl Reader {
-    /// None if there is no database in the folder.
+    /// None if there is no database in the folder, or one that its first writer has only begun.
     pub fn open(folder: &Path) -> Result<Option<Reader>> {
         let path = database_path(folder);
         if !path.try_exists().map_err(Error::io("open store", &path))? {
@@ -97,15 +97,18 @@ impl Reader {
         let opened = check_format(&connection, &path);
         // A folder that cannot be written has no place for the shared memory of WAL. Without a WAL file nobody
         // is writing, so the database can be read as it lies.
-        let connection = match opened {
+        let (connection, made) = match opened {
             Err(Error::Io { .. }) if !path.with_extension("sqlite-wal").exists() => {
                 let uri = format!("file:{}?immutable=1", uri_path(&path));
                 let connection = Connection::open_with_flags(uri, flags).map_err(sql(&path))?;
-                check_format(&connection, &path)?;
-                connection
+                let made = check_format(&connection, &path)?;
+                (connection, made)
             }
-            other => other.map(|()| connection)?,
+            other => (connection, other?),
         };
+        if !made {
+            return Ok(None);
+        }
         let identity = identity(&path);
         let reader = Reader { connection, path, identity };
         reader.prepare().map_err(sql(&reader.path))?;

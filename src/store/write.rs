@@ -94,21 +94,18 @@ impl Writer {
         let fail = sql(&self.path);
         self.connection.busy_timeout(Duration::from_secs(5)).map_err(&fail)?;
         self.connection.set_prepared_statement_cache_capacity(32);
-        let tables: i64 =
-            self.connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0)).map_err(&fail)?;
-        if tables > 0 {
-            check_format(&self.connection, &self.path)?;
-        }
+        let made = check_format(&self.connection, &self.path)?;
         // NORMAL: a power cut may cost the last steps, never the consistency of those before them.
         let settings = "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA cache_size = -16384;";
         self.connection.execute_batch(settings).map_err(&fail)?;
-        if tables == 0 {
+        if !made {
             let create = format!(
-                "BEGIN IMMEDIATE; {SCHEMA} PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {FORMAT}; COMMIT;"
+                "BEGIN IMMEDIATE; {SCHEMA} PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {FORMAT};"
             );
             self.connection.execute_batch(&create).map_err(&fail)?;
             // Revisions of two stores that had the same folder must not be taken for one another.
             self.set_meta("store_id", format!("{} {now}", std::process::id()))?;
+            self.commit()?;
         }
         Ok(())
     }
