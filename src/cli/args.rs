@@ -5,7 +5,7 @@
 //! library judges that.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use argh::{ArgsInfo, CommandInfoWithArgs, FlagInfo, FlagInfoKind, FromArgs};
 use kebab_lite::config::{Flags, nearest};
@@ -62,6 +62,9 @@ pub struct Args {
 pub enum Command {
     Ingest(IngestArgs),
     Search(SearchArgs),
+    Fetch(FetchArgs),
+    IngestFile(IngestFileArgs),
+    IngestStdin(IngestStdinArgs),
     Schema(SchemaArgs),
     Doctor(DoctorArgs),
 }
@@ -168,6 +171,68 @@ pub struct SearchArgs {
     pub sync: bool,
 }
 
+/// Show the source text behind a hit: a chunk, a document or lines of one.
+#[derive(FromArgs, ArgsInfo)]
+#[argh(subcommand, name = "fetch", help_triggers("--help", "-h"), example = "{command_name} docs/setup.md#L12-L34")]
+pub struct FetchArgs {
+    /// a path or a citation such as docs/setup.md#L12-L34, or the id of a chunk or a document
+    #[argh(positional, arg_name = "what")]
+    pub what: String,
+    /// chunks to show before and after a chunk, 0 to 20 (default: 0)
+    #[argh(option, arg_name = "n")]
+    pub context: Option<String>,
+    /// only these lines of a document: 12-34, 12 or 12-
+    #[argh(option, arg_name = "a-b")]
+    pub lines: Option<String>,
+    /// shorten the text to about this many tokens (default: no limit)
+    #[argh(option, arg_name = "n")]
+    pub max_tokens: Option<String>,
+    /// the configured source that a path lies in, if several have it
+    #[argh(option, arg_name = "id")]
+    pub source: Option<String>,
+}
+
+/// Read one file into the index; one outside the root is copied if ingest.allowed_dirs of the config file allows it.
+#[derive(FromArgs, ArgsInfo)]
+#[argh(subcommand, name = "ingest-file", help_triggers("--help", "-h"))]
+pub struct IngestFileArgs {
+    /// the file
+    #[argh(positional, arg_name = "path")]
+    pub path: PathBuf,
+    /// title of the document (default: its own)
+    #[argh(option)]
+    pub title: Option<String>,
+    /// one more tag of the document; may be repeated
+    #[argh(option)]
+    pub tag: Vec<String>,
+}
+
+/// Store the text on stdin as a document; the same title and URI replace it.
+#[derive(FromArgs, ArgsInfo)]
+#[argh(
+    subcommand,
+    name = "ingest-stdin",
+    help_triggers("--help", "-h"),
+    example = "{command_name} --title \"Standup, Monday\" --tag meeting < notes.md"
+)]
+pub struct IngestStdinArgs {
+    /// title of the document (required)
+    #[argh(option)]
+    pub title: Option<String>,
+    /// where the text is from
+    #[argh(option, arg_name = "uri")]
+    pub source_uri: Option<String>,
+    /// a tag of the document; may be repeated
+    #[argh(option)]
+    pub tag: Vec<String>,
+    /// language of the text, such as en or ko (default: detected)
+    #[argh(option)]
+    pub lang: Option<String>,
+    /// how far to trust it: generated, secondary or primary (default: secondary)
+    #[argh(option, arg_name = "level")]
+    pub trust_level: Option<String>,
+}
+
 /// Show versions, capabilities and what the index holds.
 #[derive(FromArgs, ArgsInfo)]
 #[argh(subcommand, name = "schema", help_triggers("--help", "-h"))]
@@ -193,8 +258,6 @@ impl SearchArgs {
     /// The object an MCP client would send: only what was given, values as they were given.
     pub fn into_json(self) -> Map<String, Value> {
         let words = if self.query.is_empty() { None } else { Some(self.query.join(" ")) };
-        let one = |value: Option<String>| value.map(Value::from);
-        let many = |values: Vec<String>| if values.is_empty() { None } else { Some(Value::from(values)) };
         let switch = |on: bool| on.then_some(Value::Bool(true));
         let fields = [
             ("query", one(words)),
@@ -219,8 +282,64 @@ impl SearchArgs {
             ("exclude_doc_id", many(self.exclude_doc_id)),
             ("drop_weak", switch(self.drop_weak)),
         ];
-        fields.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
+        object(fields)
     }
+}
+
+impl FetchArgs {
+    pub fn into_json(self) -> Map<String, Value> {
+        let (start, end) = match self.lines.as_deref().map(|lines| lines.split_once('-').unwrap_or((lines, lines))) {
+            Some((start, end)) => (Some(start.to_owned()), Some(end.to_owned())),
+            None => (None, None),
+        };
+        // `12-` and `-34` leave one of them out; `-` alone is left for the library to refuse.
+        let (start, end) = match (start.as_deref(), end.as_deref()) {
+            (Some(""), Some("")) => (start, end),
+            _ => (start.filter(|line| !line.is_empty()), end.filter(|line| !line.is_empty())),
+        };
+        object([
+            ("uri", one(Some(self.what))),
+            ("context", one(self.context)),
+            ("line_start", one(start)),
+            ("line_end", one(end)),
+            ("max_tokens", one(self.max_tokens)),
+            ("source", one(self.source)),
+        ])
+    }
+}
+
+impl IngestFileArgs {
+    /// A relative path is relative to the working folder here.
+    pub fn into_json(self, cwd: &Path) -> Result<Map<String, Value>> {
+        let path = cwd.join(self.path).into_os_string().into_string();
+        let path = path.map_err(|path| Error::input("path", format!("{path:?} is not valid Unicode")))?;
+        Ok(object([("path", one(Some(path))), ("title", one(self.title)), ("tags", many(self.tag))]))
+    }
+}
+
+impl IngestStdinArgs {
+    pub fn into_json(self, text: String) -> Map<String, Value> {
+        object([
+            ("text", one(Some(text))),
+            ("title", one(self.title)),
+            ("source_uri", one(self.source_uri)),
+            ("tags", many(self.tag)),
+            ("lang", one(self.lang)),
+            ("trust_level", one(self.trust_level)),
+        ])
+    }
+}
+
+fn one(value: Option<String>) -> Option<Value> {
+    value.map(Value::from)
+}
+
+fn many(values: Vec<String>) -> Option<Value> {
+    if values.is_empty() { None } else { Some(Value::from(values)) }
+}
+
+fn object<const N: usize>(fields: [(&str, Option<Value>); N]) -> Map<String, Value> {
+    fields.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
 }
 
 /// True if errors are to be JSON, which must be known even of a command line that does not parse.
@@ -426,7 +545,11 @@ mod tests {
     fn what_is_wrong_is_named_and_the_nearest_right_word_given() {
         let cases = [
             ("serach a", "subcommand: there is no \"serach\"", "Did you mean `search`?"),
-            ("frobnicate", "subcommand: there is no \"frobnicate\"", "Subcommands: ingest, search, schema, doctor."),
+            (
+                "frobnicate",
+                "subcommand: there is no \"frobnicate\"",
+                "Subcommands: ingest, search, fetch, ingest-file, ingest-stdin, schema, doctor.",
+            ),
             ("search --mdoe x", "--mdoe: there is no such flag", "Did you mean `--mode`?"),
             ("search a --jsn", "--jsn: there is no such flag", "Did you mean `--json`?"),
             ("search -zzz", "-zzz: there is no such flag", "Put `--` before words that start with a dash."),
@@ -459,5 +582,31 @@ mod tests {
             "query": "two words", "k": "5", "tag": ["a", "b"], "drop_weak": true, "path_glob": "x/**"
         });
         assert_eq!(Value::Object(search.into_json()), expected);
+    }
+
+    #[test]
+    fn lines_become_their_two_ends() {
+        let lines = |lines: &str| {
+            let argv = ["fetch", "a.md", "--lines", lines].map(OsString::from).to_vec();
+            let Ok(Request::Run(args)) = parse(argv) else { panic!("{lines}") };
+            let Command::Fetch(fetch) = args.command else { panic!("{lines}") };
+            let object = fetch.into_json();
+            let end = |name: &str| object.get(name).and_then(Value::as_str).map(str::to_owned);
+            (end("line_start"), end("line_end"))
+        };
+        let ends = |start: &str, end: &str| {
+            let some = |end: &str| (end != "none").then(|| end.to_owned());
+            (some(start), some(end))
+        };
+        for (text, expected) in [
+            ("12-34", ends("12", "34")),
+            ("12", ends("12", "12")),
+            ("12-", ends("12", "none")),
+            ("-34", ends("none", "34")),
+            ("-", ends("", "")),
+            ("x", ends("x", "x")),
+        ] {
+            assert_eq!(lines(text), expected, "{text}");
+        }
     }
 }

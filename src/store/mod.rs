@@ -8,7 +8,7 @@ mod read;
 mod write;
 
 pub use read::{ChunkRow, Column, DocumentRow, FileIdentity, Known, Reader};
-pub use write::{Interrupted, NewDocument, Writer};
+pub use write::{Interrupted, Kept, NewDocument, Writer};
 
 use std::path::{Path, PathBuf};
 
@@ -47,10 +47,11 @@ CREATE TABLE documents(
     repo TEXT,
     created TEXT,
     updated TEXT,
-    front TEXT NOT NULL,        -- JSON object: aliases and front-matter keys this program does not know
+    front TEXT NOT NULL,        -- JSON object: aliases, front-matter keys this program does not know, what was given
     chunk_count INTEGER NOT NULL,
     indexed_ns INTEGER NOT NULL
 );
+CREATE INDEX documents_by_path ON documents(path);
 CREATE TABLE texts(document INTEGER PRIMARY KEY, body BLOB NOT NULL);
 CREATE TABLE chunks(
     id INTEGER PRIMARY KEY,

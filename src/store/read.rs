@@ -9,7 +9,7 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, params_from_iter};
 
 use super::{HEADING_SEPARATOR, check_format, database_path, sql};
 use crate::error::{Error, Result};
-use crate::model::{Bits, Chunk, Encoding, Filter, Id, Media, SegmentEntry, Trust};
+use crate::model::{Bits, Chunk, Encoding, Filter, Given, Id, Media, SegmentEntry, Trust};
 
 /// The columns of `document_row`, in its order.
 macro_rules! document_columns {
@@ -183,6 +183,19 @@ impl Reader {
             Value::from(id.0.to_vec()),
             document_row,
         )
+    }
+
+    /// The documents at a path, of whatever source.
+    pub fn documents_at(&self, path: &str) -> Result<Vec<DocumentRow>> {
+        let query = concat!("SELECT ", document_columns!(), " FROM documents WHERE path = ? ORDER BY id");
+        self.all(query, &[Value::from(path.to_owned())], document_row)
+    }
+
+    /// What was said about a document by whoever brought it.
+    pub fn given(&self, document: u32) -> Result<Given> {
+        let query = "SELECT json_extract(front, '$.given') FROM documents WHERE id = ?";
+        let found = self.one(query, Value::from(i64::from(document)), |row| given(row, 0))?;
+        found.ok_or_else(|| self.lost("document", document))
     }
 
     pub fn chunk(&self, row: u32) -> Result<ChunkRow> {
@@ -427,6 +440,14 @@ pub(super) fn segments(connection: &Connection) -> rusqlite::Result<Vec<SegmentE
         })
     })?;
     rows.collect()
+}
+
+/// Of a column that is `json_extract(front, '$.given')`.
+pub(super) fn given(row: &Row, column: usize) -> rusqlite::Result<Given> {
+    let Some(text) = row.get::<_, Option<String>>(column)? else { return Ok(Given::default()) };
+    serde_json::from_str(&text).map_err(|error| {
+        rusqlite::Error::FromSqlConversionFailure(column, rusqlite::types::Type::Text, Box::new(error))
+    })
 }
 
 fn word<T>(row: &Row, column: usize, parse: impl Fn(&str) -> Option<T>) -> rusqlite::Result<T> {

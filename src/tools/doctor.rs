@@ -16,7 +16,9 @@ pub fn run(kb: &Kb) -> Doctor {
 /// What was found to be well, or what is wrong.
 type Finding = Result<String>;
 
-const CHECKS: &[(&str, fn(&Kb) -> Finding)] = &[
+type Probe = fn(&Kb) -> Finding;
+
+const CHECKS: &[(&str, Probe)] = &[
     ("config", config),
     ("root", root),
     ("data_dir", data_dir),

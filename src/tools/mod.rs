@@ -4,6 +4,9 @@
 pub mod args;
 pub mod bulk;
 pub mod doctor;
+pub mod fetch;
+pub mod ingest_file;
+pub mod ingest_stdin;
 pub mod schema;
 pub mod search;
 

@@ -45,7 +45,7 @@ const CAPABILITIES: &[(&str, bool)] = &[
     ("mcp_server", false),
     ("rag_multi_turn", false),
     ("search_cache", false),
-    ("single_file_ingest", false),
+    ("single_file_ingest", true),
     ("streaming_ask", false),
     ("vector_search", false),
 ];
