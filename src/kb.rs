@@ -16,6 +16,18 @@ pub struct Kb {
     /// Connections that no request is using.
     readers: Mutex<Vec<Reader>>,
     current: Mutex<Option<(Option<FileIdentity>, Arc<Index>)>>,
+    under_way: Mutex<UnderWay>,
+}
+
+/// What is known of an ingest under way, for those who find no index yet.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum UnderWay {
+    #[default]
+    Nothing,
+    /// In this process; the total is known once the folder has been walked.
+    Here { done: u64, total: Option<u64> },
+    /// Another process holds the store.
+    Elsewhere,
 }
 
 /// One revision of the corpus, for the time of a request.
@@ -27,7 +39,7 @@ pub struct View<'r> {
 impl Kb {
     /// Opens nothing yet: there may be no index.
     pub fn open(config: Config) -> Result<Kb> {
-        Ok(Kb { config, readers: Mutex::default(), current: Mutex::default() })
+        Ok(Kb { config, readers: Mutex::default(), current: Mutex::default(), under_way: Mutex::default() })
     }
 
     pub fn data_dir(&self) -> &Path {
@@ -78,17 +90,29 @@ impl Kb {
         Interrupted::find(self.data_dir())
     }
 
+    /// Tells of an ingest that this process runs or waits for.
+    pub fn set_under_way(&self, under_way: UnderWay) {
+        *locked(&self.under_way) = under_way;
+    }
+
     /// The error of a store that is not there yet.
     pub fn not_indexed(&self) -> Error {
         let root = self.config.sources.first().map(|source| source.root.display().to_string());
         Error::NotIndexed {
             expected: format!("an index in {}", self.data_dir().display()),
             found: "none".into(),
-            hint: match root {
-                Some(root) => {
+            hint: match (*locked(&self.under_way), root) {
+                (UnderWay::Here { done, total: Some(total) }, _) => {
+                    format!("The index is being built, {done} of {total} files are done: try again in a few seconds.")
+                }
+                (UnderWay::Here { total: None, .. }, _) => {
+                    "The index is being built, files are being counted: try again in a few seconds.".into()
+                }
+                (UnderWay::Elsewhere, _) => "Another process is building the index: try again in a few seconds.".into(),
+                (UnderWay::Nothing, Some(root)) => {
                     format!("Run `kebab-lite ingest --root {}` first, or search with --sync.", shell_word(&root))
                 }
-                None => "Run `kebab-lite ingest` first, or search with --sync.".into(),
+                (UnderWay::Nothing, None) => "Run `kebab-lite ingest` first, or search with --sync.".into(),
             },
         }
     }

@@ -36,12 +36,17 @@
 //! - Text is stored once, as decoded from its file; a chunk is a range of it, and its lines are the file's lines.
 //! - Documents are never written to.
 
+pub mod catch_up;
 pub mod config;
 pub mod error;
 pub mod index;
 pub mod ingest;
 pub mod kb;
+pub mod log;
 pub mod model;
+pub mod pool;
+pub mod rpc;
+pub mod stdio;
 pub mod store;
 pub mod tools;
 pub mod wire;

@@ -67,6 +67,7 @@ pub enum Command {
     IngestStdin(IngestStdinArgs),
     Schema(SchemaArgs),
     Doctor(DoctorArgs),
+    Mcp(McpArgs),
 }
 
 /// Read new and changed files into the index.
@@ -242,6 +243,20 @@ pub struct SchemaArgs {}
 #[derive(FromArgs, ArgsInfo)]
 #[argh(subcommand, name = "doctor", help_triggers("--help", "-h"))]
 pub struct DoctorArgs {}
+
+/// Serve an agent over stdin and stdout (Model Context Protocol); it ends with its stdin.
+#[derive(FromArgs, ArgsInfo)]
+#[argh(
+    subcommand,
+    name = "mcp",
+    help_triggers("--help", "-h"),
+    note = "A host starts it: {{\"command\": \"kebab-lite\", \"args\": [\"mcp\", \"--root\", \"/path/to/notes\"]}}"
+)]
+pub struct McpArgs {
+    /// do not bring the index up to date in the background at the start
+    #[argh(switch)]
+    pub no_sync: bool,
+}
 
 impl Args {
     pub fn flags(&self) -> Flags {
@@ -548,7 +563,7 @@ mod tests {
             (
                 "frobnicate",
                 "subcommand: there is no \"frobnicate\"",
-                "Subcommands: ingest, search, fetch, ingest-file, ingest-stdin, schema, doctor.",
+                "Subcommands: ingest, search, fetch, ingest-file, ingest-stdin, schema, doctor, mcp.",
             ),
             ("search --mdoe x", "--mdoe: there is no such flag", "Did you mean `--mode`?"),
             ("search a --jsn", "--jsn: there is no such flag", "Did you mean `--json`?"),

@@ -14,19 +14,20 @@ use std::io::{self, BufWriter, Read, Write};
 use std::panic::{self, AssertUnwindSafe};
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use kebab_lite::config::{self, Config};
 use kebab_lite::error::{Error, Result};
 use kebab_lite::kb::Kb;
+use kebab_lite::rpc::Server;
 use kebab_lite::tools::search::SearchInput;
-use kebab_lite::{ingest, tools, wire};
+use kebab_lite::{ingest, log, stdio, tools, wire};
 use serde::Serialize;
 use serde_json::Value;
 
-use args::{Args, Command, FetchArgs, IngestArgs, IngestFileArgs, IngestStdinArgs, Request, SearchArgs};
+use args::{Args, Command, FetchArgs, IngestArgs, IngestFileArgs, IngestStdinArgs, McpArgs, Request, SearchArgs};
 use progress::Progress;
 use text::{Style, clean};
 
@@ -166,6 +167,7 @@ fn dispatch(argv: Vec<OsString>) -> Outcome {
             session.answer(&doctor, |out, doctor| render::doctor(out, session.style, doctor))?;
             Ok(if doctor.ok { Exit::Done } else { Exit::Unhealthy })
         }
+        Command::Mcp(args) => mcp(&session, &args, &flags),
     }
 }
 
@@ -176,12 +178,30 @@ fn environment(name: &str) -> Option<String> {
 }
 
 fn configure(session: &Session, flags: &config::Flags) -> Result<Config> {
-    let cwd = std::env::current_dir().map_err(Error::io("find the working folder", Path::new(".")))?;
-    let config = config::load(flags, &environment, &cwd)?;
+    let config = load(flags)?;
     for warning in &config.warnings {
         session.note(&format!("{}: {warning}", args::PROGRAM));
     }
     Ok(config)
+}
+
+fn load(flags: &config::Flags) -> Result<Config> {
+    let cwd = std::env::current_dir().map_err(Error::io("find the working folder", Path::new(".")))?;
+    config::load(flags, &environment, &cwd)
+}
+
+/// A server runs whatever the configuration is like: its host shows what tools say, and nothing of what comes before.
+fn mcp(session: &Session, args: &McpArgs, flags: &config::Flags) -> Outcome {
+    if !session.quiet {
+        log::start();
+    }
+    let kb = load(flags).and_then(Kb::open).map(Arc::new);
+    match &kb {
+        Ok(kb) => kb.config.warnings.iter().for_each(|warning| log::warn(warning)),
+        Err(error) => log::warn(&format!("{error}; {}", error.hint().unwrap_or_default())),
+    }
+    stdio::serve(Server::new(kb, flags.readonly), !args.no_sync)?;
+    Ok(Exit::Done)
 }
 
 fn ingest(session: &Session, args: IngestArgs, config: Config) -> Outcome {
@@ -304,7 +324,7 @@ fn search_bulk(session: &Session, args: SearchArgs, configure: &dyn Fn() -> Resu
     let mut counts = wire::BulkCounts::default();
     let mut out = BufWriter::new(io::stdout().lock());
     for query in queries {
-        let item = tools::bulk::item(&kb, query);
+        let item = tools::bulk::item(&kb, query, tools::Tokens::default());
         counts.total += 1;
         match item.outcome {
             Ok(_) => counts.succeeded += 1,

@@ -42,7 +42,7 @@ const CAPABILITIES: &[(&str, bool)] = &[
     ("ingest_cancellation", true),
     ("ingest_progress", true),
     ("json_mode", true),
-    ("mcp_server", false),
+    ("mcp_server", true),
     ("rag_multi_turn", false),
     ("search_cache", false),
     ("single_file_ingest", true),

@@ -1,0 +1,144 @@
+//! The one owner of stdout. A line is written by whoever has it, as long as the pipe takes it without blocking; what
+//! the pipe does not take is left to a thread that may block, so that no client can hold up the reader or a worker by
+//! not reading.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Bytes waiting for a client that does not read; then requests are not read either.
+const MOST_WAITING: usize = 64 << 20;
+
+pub struct Output {
+    stdout: File,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    waiting: Vec<u8>,
+    /// Bytes that the thread has taken and not written yet.
+    writing: usize,
+    broken: bool,
+}
+
+/// Nobody reads stdout any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Broken;
+
+impl Output {
+    pub fn new(stdout: File) -> Output {
+        Output { stdout, state: Mutex::default(), changed: Condvar::new() }
+    }
+
+    /// Takes whole lines, line ends included.
+    pub fn send(&self, lines: &[u8]) -> Result<(), Broken> {
+        if lines.is_empty() {
+            return Ok(());
+        }
+        let mut state = self.locked();
+        if state.broken {
+            return Err(Broken);
+        }
+        let mut rest = lines;
+        if state.waiting.is_empty() && state.writing == 0 {
+            match write_now(&self.stdout, lines) {
+                Ok(written) => rest = &lines[written..],
+                Err(_) => {
+                    state.broken = true;
+                    self.changed.notify_all();
+                    return Err(Broken);
+                }
+            }
+        }
+        if !rest.is_empty() {
+            state.waiting.extend_from_slice(rest);
+            self.changed.notify_all();
+        }
+        Ok(())
+    }
+
+    /// Waits until there is room for more, at most until `timeout`. False if there is still none.
+    pub fn has_room(&self, timeout: Duration) -> bool {
+        let full = |state: &mut State| !state.broken && state.waiting.len() + state.writing > MOST_WAITING;
+        let state = self.locked();
+        let waited = self.changed.wait_timeout_while(state, timeout, full).unwrap_or_else(PoisonError::into_inner);
+        !waited.1.timed_out()
+    }
+
+    /// Waits until everything is written, at most until `deadline`.
+    pub fn flush(&self, deadline: Instant) {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let busy = |state: &mut State| !state.broken && state.waiting.len() + state.writing > 0;
+        // At the deadline the client has had its time.
+        drop(self.changed.wait_timeout_while(self.locked(), left, busy));
+    }
+
+    /// Writes what others could not. Returns when stdout is broken.
+    pub fn write_waiting(&self) -> Broken {
+        let mut bytes = Vec::new();
+        loop {
+            let mut state = self.locked();
+            state.writing = 0;
+            self.changed.notify_all();
+            while state.waiting.is_empty() && !state.broken {
+                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            }
+            if state.broken {
+                return Broken;
+            }
+            bytes.clear();
+            bytes.shrink_to(64 << 10);
+            std::mem::swap(&mut bytes, &mut state.waiting);
+            state.writing = bytes.len();
+            drop(state);
+            if (&self.stdout).write_all(&bytes).is_err() {
+                self.locked().broken = true;
+                self.changed.notify_all();
+                return Broken;
+            }
+        }
+    }
+
+    fn locked(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Writes as much as goes without blocking: a pipe that is ready takes at least `PIPE_BUF` bytes, of which this many
+/// are certain everywhere.
+#[cfg(unix)]
+fn write_now(mut stdout: &File, bytes: &[u8]) -> io::Result<usize> {
+    use std::os::fd::AsFd;
+
+    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+    const AT_ONCE: usize = if cfg!(target_os = "linux") { 4096 } else { 512 };
+    let mut written = 0;
+    while written < bytes.len() {
+        let mut ready = [PollFd::new(stdout.as_fd(), PollFlags::POLLOUT)];
+        let events = match poll(&mut ready, PollTimeout::ZERO) {
+            Ok(_) => ready[0].revents().unwrap_or(PollFlags::empty()),
+            Err(_) => break,
+        };
+        if !events.intersects(PollFlags::POLLOUT | PollFlags::POLLERR | PollFlags::POLLHUP) {
+            break;
+        }
+        let end = bytes.len().min(written + AT_ONCE);
+        match stdout.write(&bytes[written..end]) {
+            Ok(count) => written += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(written)
+}
+
+/// Without a way to ask, the thread does all the writing.
+#[cfg(not(unix))]
+fn write_now(_: &File, _: &[u8]) -> io::Result<usize> {
+    Ok(0)
+}
