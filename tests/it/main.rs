@@ -1,4 +1,6 @@
 //! The one integration binary: every test drives the real program in a folder of its own.
 
 mod cli;
+mod fetch;
 mod harness;
+mod ingest_one;
