@@ -173,7 +173,7 @@ pub struct SearchArgs {
 
 /// Show the source text behind a hit: a chunk, a document or lines of one.
 #[derive(FromArgs, ArgsInfo)]
-#[argh(subcommand, name = "fetch", help_triggers("--help", "-h"), example = "{command_name} docs/setup.md#L12-L34")]
+#[argh(subcommand, name = "fetch", help_triggers("--help", "-h"))]
 pub struct FetchArgs {
     /// a path or a citation such as docs/setup.md#L12-L34, or the id of a chunk or a document
     #[argh(positional, arg_name = "what")]
