@@ -174,7 +174,7 @@ pub struct SearchArgs {
 
 /// Show the source text behind a hit: a chunk, a document or lines of one.
 #[derive(FromArgs, ArgsInfo)]
-#[argh(subcommand, name = "fetch", help_triggers("--help", "-h"), example = "{command_name} docs/setup.md#L12-L34")]
+#[argh(subcommand, name = "fetch", help_triggers("--help", "-h"))]
 pub struct FetchArgs {
     /// a path or a citation such as docs/setup.md#L12-L34, or the id of a chunk or a document
     #[argh(positional, arg_name = "what")]
@@ -303,14 +303,12 @@ impl SearchArgs {
 
 impl FetchArgs {
     pub fn into_json(self) -> Map<String, Value> {
+        // One end may be left out; an odd text goes on to the library, which refuses it.
         let (start, end) = match self.lines.as_deref().map(|lines| lines.split_once('-').unwrap_or((lines, lines))) {
-            Some((start, end)) => (Some(start.to_owned()), Some(end.to_owned())),
             None => (None, None),
-        };
-        // `12-` and `-34` leave one of them out; `-` alone is left for the library to refuse.
-        let (start, end) = match (start.as_deref(), end.as_deref()) {
-            (Some(""), Some("")) => (start, end),
-            _ => (start.filter(|line| !line.is_empty()), end.filter(|line| !line.is_empty())),
+            Some((start, "")) if !start.is_empty() => (Some(start.to_owned()), None),
+            Some(("", end)) if !end.is_empty() => (None, Some(end.to_owned())),
+            Some((start, end)) => (Some(start.to_owned()), Some(end.to_owned())),
         };
         object([
             ("uri", one(Some(self.what))),
@@ -606,20 +604,16 @@ mod tests {
             let Ok(Request::Run(args)) = parse(argv) else { panic!("{lines}") };
             let Command::Fetch(fetch) = args.command else { panic!("{lines}") };
             let object = fetch.into_json();
-            let end = |name: &str| object.get(name).and_then(Value::as_str).map(str::to_owned);
-            (end("line_start"), end("line_end"))
-        };
-        let ends = |start: &str, end: &str| {
-            let some = |end: &str| (end != "none").then(|| end.to_owned());
-            (some(start), some(end))
+            ["line_start", "line_end"]
+                .map(|name| object.get(name).map_or("none", |end| end.as_str().unwrap()).to_owned())
         };
         for (text, expected) in [
-            ("12-34", ends("12", "34")),
-            ("12", ends("12", "12")),
-            ("12-", ends("12", "none")),
-            ("-34", ends("none", "34")),
-            ("-", ends("", "")),
-            ("x", ends("x", "x")),
+            ("12-34", ["12", "34"]),
+            ("12", ["12", "12"]),
+            ("12-", ["12", "none"]),
+            ("-34", ["none", "34"]),
+            ("-", ["", ""]),
+            ("x", ["x", "x"]),
         ] {
             assert_eq!(lines(text), expected, "{text}");
         }

@@ -343,16 +343,17 @@ impl Budget {
         Budget { left: max_tokens.map_or(usize::MAX, |tokens| tokens.saturating_mul(CHARS_A_TOKEN)), truncated: false }
     }
 
-    /// As much as fits, cut behind a line where there is one.
+    /// As much as fits, cut behind a line where that costs less than half of it.
     fn cut<'t>(&mut self, text: &'t str) -> &'t str {
         let Some((end, _)) = text.char_indices().nth(self.left) else {
             self.left -= text.chars().count();
             return text;
         };
         (self.left, self.truncated) = (0, true);
+        // A long line behind a short one is cut, lest most of the budget go unused.
         match text[..end].rfind('\n') {
-            Some(line_end) => &text[..line_end + 1],
-            None => &text[..end],
+            Some(line_end) if line_end >= end / 2 => &text[..line_end + 1],
+            _ => &text[..end],
         }
     }
 
@@ -465,5 +466,6 @@ mod tests {
         assert!(budget.truncated);
         assert_eq!(Budget::new(None).cut("abc"), "abc");
         assert_eq!(Budget::new(Some(1)).cut("ab\ncd"), "ab\n");
+        assert_eq!(Budget::new(Some(1)).cut("a\nbcde"), "a\nbc");
     }
 }

@@ -2,5 +2,7 @@
 
 mod cli;
 mod crash;
+mod fetch;
 mod harness;
+mod ingest_one;
 mod search;
