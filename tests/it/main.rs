@@ -5,3 +5,4 @@ mod crash;
 mod harness;
 mod ingest;
 mod search;
+mod wire;
