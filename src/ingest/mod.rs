@@ -321,6 +321,10 @@ impl<'i> Ingest<'i> {
         let averages = publish::averages(writer, self.config, &jobs)?;
         writer.begin()?;
         let stored = (|| {
+            // Whatever an empty store is given is shaped by this build; of any other that can be said only in the end.
+            if writer.revision()? == 0 {
+                writer.set_meta("parser_version", versions())?;
+            }
             let mut step = Step::new(averages);
             for (row, path) in std::mem::take(&mut self.gone) {
                 step.dead.extend(writer.remove_chunks(row)?);

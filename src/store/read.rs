@@ -95,10 +95,11 @@ impl Reader {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_URI;
         let connection = Connection::open_with_flags(&path, flags).map_err(sql(&path))?;
         let opened = check_format(&connection, &path);
-        // A folder that cannot be written has no place for the shared memory of WAL. Without a WAL file nobody
-        // is writing, so the database can be read as it lies.
+        // A folder that cannot be written has no place for the shared memory of WAL. Without a log, or with an empty
+        // one, all is in the database and nobody can write, so it can be read as it lies.
+        let log = std::fs::metadata(path.with_extension("sqlite-wal"));
         let (connection, made) = match opened {
-            Err(Error::Io { .. }) if !path.with_extension("sqlite-wal").exists() => {
+            Err(Error::Io { .. }) if log.map_or(0, |log| log.len()) == 0 => {
                 let uri = format!("file:{}?immutable=1", uri_path(&path));
                 let connection = Connection::open_with_flags(uri, flags).map_err(sql(&path))?;
                 let made = check_format(&connection, &path)?;

@@ -136,6 +136,16 @@ impl Cmd {
         self
     }
 
+    /// Starts the program through another one, such as `setpriv`.
+    pub fn under(mut self, runner: &[&str]) -> Cmd {
+        let mut command = Command::new(runner[0]);
+        command.args(&runner[1..]).arg(self.command.get_program()).args(self.command.get_args()).env_clear();
+        command.current_dir(self.command.get_current_dir().expect("set"));
+        command.envs(self.command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        self.command = command;
+        self
+    }
+
     pub fn cwd(mut self, folder: impl AsRef<Path>) -> Cmd {
         self.command.current_dir(folder);
         self

@@ -4,5 +4,7 @@ mod cli;
 mod crash;
 mod fetch;
 mod harness;
+mod ingest;
 mod ingest_one;
 mod search;
+mod wire;
