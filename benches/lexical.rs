@@ -38,8 +38,7 @@ fn main() {
         let rows = statement.query_map([any.join(" OR ")], |row| row.get::<_, i64>(0)).expect("a query");
         rows.count()
     });
-    let engine =
-        SearchEngineBuilder::<u32, u32, Terms>::with_tokenizer_and_corpus(Terms::default(), corpus.clone()).build();
+    let engine = SearchEngineBuilder::<u32, u32, Terms>::with_tokenizer_and_corpus(Terms, corpus.clone()).build();
     let some = &queries[..QUERIES / 10];
     let (crate_engine, crate_found) = measure(some, |query| engine.search(query, K).len());
     assert!(found == fts_found && crate_found > 0, "all three answer: {found} {fts_found} {crate_found}");
