@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
+use crate::model::Id;
+
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 #[derive(Debug)]
@@ -31,6 +33,7 @@ pub enum Error {
         hint: String,
     },
     StaleCursor,
+    /// `id` is an id or a path, whichever was asked for.
     DocNotFound {
         id: String,
     },
@@ -141,9 +144,10 @@ impl Error {
                 Some("Give an existing file to --config, or leave the flag out: no config file is needed.".into())
             }
             Error::StaleCursor => Some("Repeat the search without `cursor` and page from the start.".into()),
-            Error::DocNotFound { .. } | Error::ChunkNotFound { .. } => {
-                Some("Search again: ids change when a document changes.".into())
+            Error::DocNotFound { .. } => {
+                Some("Take ids and paths as search hits show them; paths are relative to the workspace.".into())
             }
+            Error::ChunkNotFound { .. } => Some("Search again: chunk ids change when a document changes.".into()),
             Error::SpanNotSupported { .. } => Some("Fetch the document or the chunk instead.".into()),
             Error::ReadonlyMode { .. } => Some("Start without --readonly (or KEBAB_READONLY) to write.".into()),
             Error::StoreBusy { .. } => Some("Wait for the other ingest to end, or raise --wait.".into()),
@@ -171,6 +175,7 @@ impl fmt::Display for Error {
             Error::StaleCursor => {
                 f.write_str("cursor: it belongs to another query or to an earlier state of the index")
             }
+            Error::DocNotFound { id } if Id::parse(id).is_none() => write!(f, "no document has the path {id}"),
             Error::DocNotFound { id } => write!(f, "no document has the id {id}"),
             Error::ChunkNotFound { id } => write!(f, "no chunk has the id {id}"),
             Error::SpanNotSupported { id, reason } => write!(f, "span of {id}: {reason}"),

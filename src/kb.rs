@@ -141,10 +141,12 @@ impl Kb {
         }
         let folder = segments_folder(self.data_dir());
         let entries = store.segments()?;
-        if entries.iter().any(|entry| !folder.join(&entry.file).exists()) {
-            return Ok(None);
-        }
-        let index = Arc::new(Index::open(&folder, revision, entries, previous.map(|(_, index)| &**index))?);
+        let files: Vec<_> = entries.iter().map(|entry| folder.join(&entry.file)).collect();
+        let index = match Index::open(&folder, revision, entries, previous.map(|(_, index)| &**index)) {
+            Ok(index) => Arc::new(index),
+            Err(Error::IndexDamaged { .. }) if files.iter().any(|file| !file.exists()) => return Ok(None),
+            Err(error) => return Err(error),
+        };
         // A request that began before a newer one swapped must not swap back.
         if current.as_ref().is_none_or(|(identity, newer)| *identity != store.identity() || newer.revision < revision) {
             *current = Some((store.identity(), index.clone()));

@@ -1,4 +1,47 @@
 //! kebab-lite: a local knowledge base as a library. The program is a thin layer over it.
+//!
+//! ```text
+//! stdin line ─ stdio ─ rpc ─┬─ known at once ─► stdout line
+//!                           └─ a call ─► pool ─┐
+//! argv ─ cli ─ input ──────────────────────────┤
+//!                                              ▼
+//!      tools::<verb>::run(&Kb, Input) -> Result<wire::Output, Error>
+//!                                              │
+//!      Kb { config, connections, snapshot: Arc<Index> }
+//!                                              │
+//!      index: terms → posting lists → best chunks; the store hydrates k of them
+//!
+//! files ─ ingest: walk → prepare (parse, chunk, weigh) ─► store, one transaction ─► segment, revision + 1
+//! ```
+//! The one seam is `tools::<verb>::run`: the command line, the protocol and embedding programs all call it, and its
+//! output is the wire struct.
+//!
+//! | room | owns | the only one that names |
+//! |---|---|---|
+//! | `main.rs`, `cli/` (program) | argv → input, rendering for people, exit codes | argh, indicatif, ctrlc, stdout |
+//! | [`error`] [`model`] [`wire`] [`config`] | what can go wrong · the words of the domain · every v1 shape · defaults ← file ← environment ← flags | |
+//! | [`store`] | the source of truth: documents, texts, chunks, the list of segments | rusqlite |
+//! | [`index`] | the immutable snapshot: terms, posting lists, top-k, snippets | bm25, bitpacking, memmap2 |
+//! | [`ingest`] | files → documents → chunks → store and index; parsing and chunking are pure functions | rayon, ignore, pulldown-cmark, html5gum |
+//! | [`kb`] | configuration, connections, the current snapshot | |
+//! | [`tools`] | a file a verb, and `TOOLS`, the table of those the protocol offers | |
+//! | [`rpc`] | JSON-RPC and MCP as pure functions of (knowledge base, message) | |
+//! | [`pool`] [`catch_up`] [`log`] | workers · a server's own ingest · its lines on stderr | |
+//! | [`stdio`] | lines ⇄ messages; the one owner of a server's stdout | nix |
+//!
+//! Imports go down this list only: `error model` ← `wire config` ← `store index` ← `ingest::{decode,parse,chunk}` ← `kb`
+//! ← `ingest` ← `tools` ← `rpc` ← `log pool catch_up` ← `stdio` ← program. The index does not know SQLite; the store
+//! does not know the index; rpc does not know a transport; a transport does not know a tool; nothing in the library
+//! prints. A test reads the edges and holds them.
+//!
+//! Invariants
+//! - A search sees one revision: its read transaction and its snapshot belong together.
+//! - A segment file is complete and durable before the transaction that names it commits; it never changes afterwards.
+//! - Chunk rows ascend within a segment and ranges of segments are disjoint, so a row leads to its segment.
+//! - Equal scores are broken by chunk row. Sums of impacts are integers, so skipping work changes no score.
+//! - Text is stored once, as decoded from its file; a chunk is a range of it, and its lines are the file's lines.
+//! - Documents are never written to.
+
 pub mod catch_up;
 pub mod config;
 pub mod error;

@@ -139,6 +139,59 @@ pub struct Metadata {
     pub extra: serde_json::Map<String, serde_json::Value>,
 }
 
+/// What whoever brought a document said about it: it goes before what the document says itself, and stays with the
+/// document when that is read again.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Given {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
+    /// In addition to the document's own.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tags: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lang: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trust_level: Option<Trust>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source_type: Option<String>,
+    /// Where a text that lies in no file is from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source_uri: Option<String>,
+}
+
+impl Given {
+    /// What is not said this time stays as it was said before.
+    pub fn or(self, earlier: &Given) -> Given {
+        Given {
+            title: self.title.or_else(|| earlier.title.clone()),
+            tags: if self.tags.is_empty() { earlier.tags.clone() } else { self.tags },
+            lang: self.lang.or_else(|| earlier.lang.clone()),
+            trust_level: self.trust_level.or(earlier.trust_level),
+            source_type: self.source_type.or_else(|| earlier.source_type.clone()),
+            source_uri: self.source_uri.or_else(|| earlier.source_uri.clone()),
+        }
+    }
+
+    pub fn apply(&self, metadata: &mut Metadata) {
+        if let Some(title) = &self.title {
+            metadata.title = Some(title.clone());
+        }
+        for tag in &self.tags {
+            if !metadata.tags.contains(tag) {
+                metadata.tags.push(tag.clone());
+            }
+        }
+        if let Some(lang) = &self.lang {
+            metadata.lang.clone_from(lang);
+        }
+        metadata.trust_level = self.trust_level.or(metadata.trust_level);
+        if let Some(source_type) = &self.source_type {
+            metadata.source_type = Some(source_type.clone());
+        }
+    }
+}
+
 /// A passage of a document: what is ranked, shown and cited.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Chunk {
@@ -245,5 +298,29 @@ impl Filter {
             && self.exclude_tags.is_empty()
             && self.exclude_path_glob.is_none()
             && self.exclude_doc_ids.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_given_goes_first_and_what_is_not_given_stays() {
+        let earlier = Given { title: Some("Old".into()), tags: vec!["a".into()], ..Given::default() };
+        let given = Given { title: Some("New".into()), trust_level: Some(Trust::Generated), ..Given::default() };
+        let given = given.or(&earlier);
+        assert_eq!((given.title.as_deref(), &given.tags[..]), (Some("New"), &["a".to_owned()][..]));
+
+        let mut metadata = Metadata { lang: "ko".into(), tags: vec!["own".into(), "a".into()], ..Metadata::default() };
+        given.apply(&mut metadata);
+        let expected = Metadata {
+            title: Some("New".into()),
+            lang: "ko".into(),
+            tags: vec!["own".into(), "a".into()],
+            trust_level: Some(Trust::Generated),
+            ..Metadata::default()
+        };
+        assert_eq!(metadata, expected);
     }
 }

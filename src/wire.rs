@@ -223,6 +223,9 @@ pub struct DocSummary {
     pub tags: Vec<String>,
     pub trust_level: Trust,
     pub source_type: Option<String>,
+    /// Where a text that lies in no file is from, as its bringer said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source_uri: Option<String>,
     pub source_id: String,
     pub byte_len: u64,
     pub chunk_count: u32,

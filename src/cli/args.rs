@@ -5,7 +5,7 @@
 //! library judges that.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use argh::{ArgsInfo, CommandInfoWithArgs, FlagInfo, FlagInfoKind, FromArgs};
 use kebab_lite::config::{Flags, nearest};
@@ -62,6 +62,9 @@ pub struct Args {
 pub enum Command {
     Ingest(IngestArgs),
     Search(SearchArgs),
+    Fetch(FetchArgs),
+    IngestFile(IngestFileArgs),
+    IngestStdin(IngestStdinArgs),
     Schema(SchemaArgs),
     Doctor(DoctorArgs),
     Mcp(McpArgs),
@@ -169,6 +172,68 @@ pub struct SearchArgs {
     pub sync: bool,
 }
 
+/// Show the source text behind a hit: a chunk, a document or lines of one.
+#[derive(FromArgs, ArgsInfo)]
+#[argh(subcommand, name = "fetch", help_triggers("--help", "-h"))]
+pub struct FetchArgs {
+    /// a path or a citation such as docs/setup.md#L12-L34, or the id of a chunk or a document
+    #[argh(positional, arg_name = "what")]
+    pub what: String,
+    /// chunks to show before and after a chunk, 0 to 20 (default: 0)
+    #[argh(option, arg_name = "n")]
+    pub context: Option<String>,
+    /// only these lines of a document: 12-34, 12 or 12-
+    #[argh(option, arg_name = "a-b")]
+    pub lines: Option<String>,
+    /// shorten the text to about this many tokens (default: no limit)
+    #[argh(option, arg_name = "n")]
+    pub max_tokens: Option<String>,
+    /// the configured source that a path lies in, if several have it
+    #[argh(option, arg_name = "id")]
+    pub source: Option<String>,
+}
+
+/// Read one file into the index; one outside the root is copied if ingest.allowed_dirs of the config file allows it.
+#[derive(FromArgs, ArgsInfo)]
+#[argh(subcommand, name = "ingest-file", help_triggers("--help", "-h"))]
+pub struct IngestFileArgs {
+    /// the file
+    #[argh(positional, arg_name = "path")]
+    pub path: PathBuf,
+    /// title of the document (default: its own)
+    #[argh(option)]
+    pub title: Option<String>,
+    /// one more tag of the document; may be repeated
+    #[argh(option)]
+    pub tag: Vec<String>,
+}
+
+/// Store the text on stdin as a document; the same title and URI replace it.
+#[derive(FromArgs, ArgsInfo)]
+#[argh(
+    subcommand,
+    name = "ingest-stdin",
+    help_triggers("--help", "-h"),
+    example = "{command_name} --title \"Standup, Monday\" --tag meeting < notes.md"
+)]
+pub struct IngestStdinArgs {
+    /// title of the document (required)
+    #[argh(option)]
+    pub title: Option<String>,
+    /// where the text is from
+    #[argh(option, arg_name = "uri")]
+    pub source_uri: Option<String>,
+    /// a tag of the document; may be repeated
+    #[argh(option)]
+    pub tag: Vec<String>,
+    /// language of the text, such as en or ko (default: detected)
+    #[argh(option)]
+    pub lang: Option<String>,
+    /// how far to trust it: generated, secondary or primary (default: secondary)
+    #[argh(option, arg_name = "level")]
+    pub trust_level: Option<String>,
+}
+
 /// Show versions, capabilities and what the index holds.
 #[derive(FromArgs, ArgsInfo)]
 #[argh(subcommand, name = "schema", help_triggers("--help", "-h"))]
@@ -208,8 +273,6 @@ impl SearchArgs {
     /// The object an MCP client would send: only what was given, values as they were given.
     pub fn into_json(self) -> Map<String, Value> {
         let words = if self.query.is_empty() { None } else { Some(self.query.join(" ")) };
-        let one = |value: Option<String>| value.map(Value::from);
-        let many = |values: Vec<String>| if values.is_empty() { None } else { Some(Value::from(values)) };
         let switch = |on: bool| on.then_some(Value::Bool(true));
         let fields = [
             ("query", one(words)),
@@ -234,8 +297,62 @@ impl SearchArgs {
             ("exclude_doc_id", many(self.exclude_doc_id)),
             ("drop_weak", switch(self.drop_weak)),
         ];
-        fields.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
+        object(fields)
     }
+}
+
+impl FetchArgs {
+    pub fn into_json(self) -> Map<String, Value> {
+        // One end may be left out; an odd text goes on to the library, which refuses it.
+        let (start, end) = match self.lines.as_deref().map(|lines| lines.split_once('-').unwrap_or((lines, lines))) {
+            None => (None, None),
+            Some((start, "")) if !start.is_empty() => (Some(start.to_owned()), None),
+            Some(("", end)) if !end.is_empty() => (None, Some(end.to_owned())),
+            Some((start, end)) => (Some(start.to_owned()), Some(end.to_owned())),
+        };
+        object([
+            ("uri", one(Some(self.what))),
+            ("context", one(self.context)),
+            ("line_start", one(start)),
+            ("line_end", one(end)),
+            ("max_tokens", one(self.max_tokens)),
+            ("source", one(self.source)),
+        ])
+    }
+}
+
+impl IngestFileArgs {
+    /// A relative path is relative to the working folder here.
+    pub fn into_json(self, cwd: &Path) -> Result<Map<String, Value>> {
+        let path = cwd.join(self.path).into_os_string().into_string();
+        let path = path.map_err(|path| Error::input("path", format!("{path:?} is not valid Unicode")))?;
+        Ok(object([("path", one(Some(path))), ("title", one(self.title)), ("tags", many(self.tag))]))
+    }
+}
+
+impl IngestStdinArgs {
+    pub fn into_json(self, text: String) -> Map<String, Value> {
+        object([
+            ("text", one(Some(text))),
+            ("title", one(self.title)),
+            ("source_uri", one(self.source_uri)),
+            ("tags", many(self.tag)),
+            ("lang", one(self.lang)),
+            ("trust_level", one(self.trust_level)),
+        ])
+    }
+}
+
+fn one(value: Option<String>) -> Option<Value> {
+    value.map(Value::from)
+}
+
+fn many(values: Vec<String>) -> Option<Value> {
+    if values.is_empty() { None } else { Some(Value::from(values)) }
+}
+
+fn object<const N: usize>(fields: [(&str, Option<Value>); N]) -> Map<String, Value> {
+    fields.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
 }
 
 /// True if errors are to be JSON, which must be known even of a command line that does not parse.
@@ -404,79 +521,5 @@ fn seconds(text: &str) -> Result<u64, String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn sorted(line: &str) -> Result<String> {
-        let line = normalise(line.split(' ').map(str::to_owned).collect())?;
-        Ok(line.args().collect::<Vec<_>>().join(" "))
-    }
-
-    fn refused(line: &str) -> (String, String) {
-        let error = sorted(line).unwrap_err();
-        (error.to_string(), error.hint().unwrap_or_default())
-    }
-
-    #[test]
-    fn flags_may_stand_anywhere() {
-        let cases = [
-            ("search a b", "search -- a b"),
-            ("search a --k 3 b --json", "--json search --k 3 -- a b"),
-            ("--root=x search --k=3 a", "--root x search --k 3 -- a"),
-            ("search a -q --data-dir d", "--quiet --data-dir d search -- a"),
-            ("search --tag=-x --tag y a", "search --tag -x --tag y -- a"),
-            ("search --tag -x a", "search --tag -x -- a"),
-            ("search --json -- --k -q", "--json search -- --k -q"),
-            ("search -", "search -- -"),
-            ("search help", "search -- help"),
-            ("ingest a/b --wait=5 --force", "ingest --wait 5 --force -- a/b"),
-            ("search --k= a", "search --k  -- a"),
-        ];
-        for (line, expected) in cases {
-            assert_eq!(sorted(line).unwrap(), expected, "{line}");
-        }
-    }
-
-    #[test]
-    fn what_is_wrong_is_named_and_the_nearest_right_word_given() {
-        let cases = [
-            ("serach a", "subcommand: there is no \"serach\"", "Did you mean `search`?"),
-            (
-                "frobnicate",
-                "subcommand: there is no \"frobnicate\"",
-                "Subcommands: ingest, search, schema, doctor, mcp.",
-            ),
-            ("search --mdoe x", "--mdoe: there is no such flag", "Did you mean `--mode`?"),
-            ("search a --jsn", "--jsn: there is no such flag", "Did you mean `--json`?"),
-            ("search -zzz", "-zzz: there is no such flag", "Put `--` before words that start with a dash."),
-            ("--k 3 search a", "--k: there is no such flag", "It is a flag of `search` and stands behind that word."),
-            ("search --json=1 a", "--json: it takes no value", ""),
-            ("search a --k", "--k: it needs a value", "Write --k <k>, or --k=<k> if it starts with a dash."),
-            ("search --k --json", "--k: it needs a value", "Write --k <k>, or --k=<k> if it starts with a dash."),
-        ];
-        for (line, message, hint) in cases {
-            assert_eq!(refused(line), (message.to_owned(), hint.to_owned()), "{line}");
-        }
-    }
-
-    #[test]
-    fn no_flag_of_a_subcommand_hides_a_global_one() {
-        let top = Args::get_args_info();
-        for command in &top.commands {
-            for flag in command.command.flags.iter().filter(|flag| flag.long != "--help") {
-                assert!(find_flag(top.flags, flag.long).is_none(), "{} {}", command.name, flag.long);
-            }
-        }
-    }
-
-    #[test]
-    fn search_flags_become_the_object_a_client_would_send() {
-        let argv = "search --k 5 --tag a --tag b --drop-weak --path-glob x/** two words";
-        let Ok(Request::Run(args)) = parse(argv.split(' ').map(OsString::from).collect()) else { panic!("{argv}") };
-        let Command::Search(search) = args.command else { panic!("{argv}") };
-        let expected = serde_json::json!({
-            "query": "two words", "k": "5", "tag": ["a", "b"], "drop_weak": true, "path_glob": "x/**"
-        });
-        assert_eq!(Value::Object(search.into_json()), expected);
-    }
-}
+#[path = "args_tests.rs"]
+mod tests;

@@ -10,7 +10,7 @@ mod render;
 mod text;
 
 use std::ffi::OsString;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, Read, Write};
 use std::panic::{self, AssertUnwindSafe};
 use std::path::Path;
 use std::process::ExitCode;
@@ -27,7 +27,7 @@ use kebab_lite::{ingest, log, stdio, tools, wire};
 use serde::Serialize;
 use serde_json::Value;
 
-use args::{Args, Command, IngestArgs, McpArgs, Request, SearchArgs};
+use args::{Args, Command, FetchArgs, IngestArgs, IngestFileArgs, IngestStdinArgs, McpArgs, Request, SearchArgs};
 use progress::Progress;
 use text::{Style, clean};
 
@@ -154,6 +154,9 @@ fn dispatch(argv: Vec<OsString>) -> Outcome {
         Command::Ingest(args) => ingest(&session, args, configure()?),
         Command::Search(args) if args.bulk => search_bulk(&session, args, &configure),
         Command::Search(args) => search(&session, args, configure()?),
+        Command::Fetch(args) => fetch(&session, args, configure()?),
+        Command::IngestFile(args) => ingest_file(&session, args, configure()?),
+        Command::IngestStdin(args) => ingest_stdin(&session, args, configure()?),
         Command::Schema(_) => {
             let schema = tools::schema::run(&Kb::open(configure()?)?)?;
             session.answer(&schema, |out, schema| render::schema(out, session.style, schema))?;
@@ -214,6 +217,36 @@ fn ingest(session: &Session, args: IngestArgs, config: Config) -> Outcome {
     Ok(if report.aborted { Exit::Interrupted } else { Exit::Done })
 }
 
+fn ingest_file(session: &Session, args: IngestFileArgs, config: Config) -> Outcome {
+    let cwd = std::env::current_dir().map_err(Error::io("find the working folder", Path::new(".")))?;
+    let input = tools::ingest_file::Input::from_json(Value::Object(args.into_json(&cwd)?))?;
+    let report = tools::ingest_file::run(&Kb::open(config)?, &input)?;
+    session.answer(&report, |out, report| render::ingest_items(out, session.style, report))?;
+    Ok(Exit::Done)
+}
+
+fn ingest_stdin(session: &Session, args: IngestStdinArgs, config: Config) -> Outcome {
+    if config.readonly {
+        return Err(Error::ReadonlyMode { operation: "ingest_stdin" }.into());
+    }
+    let mut bytes = Vec::new();
+    let limit = config.ingest.max_file_bytes;
+    let stdin = io::stdin().lock().take(limit + 1).read_to_end(&mut bytes);
+    stdin.map_err(Error::io("read", Path::new("stdin")))?;
+    if bytes.len() as u64 > limit {
+        return Err(Error::input("text", format!("stdin holds more than ingest.max_file_bytes, {limit}")).into());
+    }
+    // A shell hands on whatever encoding the text was written in.
+    let text = match ingest::decode::decode(bytes) {
+        Ok(decoded) => decoded.text,
+        Err(why) => return Err(Error::input("text", format!("stdin is no text: {}", why.reason())).into()),
+    };
+    let input = tools::ingest_stdin::Input::from_json(Value::Object(args.into_json(text)))?;
+    let report = tools::ingest_stdin::run(&Kb::open(config)?, &input)?;
+    session.answer(&report, |out, report| render::ingest_items(out, session.style, report))?;
+    Ok(Exit::Done)
+}
+
 fn run_ingest(session: &Session, kb: &Kb, input: &ingest::Input) -> Result<wire::IngestReport> {
     stop_on_signal()?;
     let mut progress = Progress::new(session.json, session.quiet, environment("KEBAB_PROGRESS").as_deref())?;
@@ -250,6 +283,19 @@ fn search(session: &Session, args: SearchArgs, config: Config) -> Outcome {
     })?;
     for note in render::notes(&response) {
         session.note(&note);
+    }
+    Ok(Exit::Done)
+}
+
+fn fetch(session: &Session, args: FetchArgs, config: Config) -> Outcome {
+    let input = tools::fetch::Input::from_json(Value::Object(args.into_json()))?;
+    let result = tools::fetch::run(&Kb::open(config)?, &input)?;
+    session.answer(&result, |out, result| render::fetch(out, session.style, result))?;
+    if result.truncated {
+        session.note("shortened to fit the token limit");
+    }
+    if result.stale {
+        session.note(&format!("{} is stale; run `{} ingest`", result.doc_path, args::PROGRAM));
     }
     Ok(Exit::Done)
 }

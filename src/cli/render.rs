@@ -8,7 +8,8 @@ use indicatif::HumanBytes;
 use kebab_lite::index::lexical::Query;
 use kebab_lite::index::snippet::Matcher;
 use kebab_lite::wire::{
-    BulkItem, Citation, Doctor, Hit, IngestItem, IngestReport, IngestResult, Schema, SearchResponse, Trace, TraceEntry,
+    BulkItem, Citation, Doctor, FetchBody, FetchResult, Hit, IngestItem, IngestReport, IngestResult, Schema,
+    SearchResponse, Trace, TraceEntry,
 };
 use serde_json::{Map, Value};
 
@@ -146,6 +147,31 @@ pub fn ingest(out: Out, style: Style, report: &IngestReport, list: bool) -> io::
         ingest_item(out, style, item)?;
     }
     report.hint.as_ref().map_or(Ok(()), |hint| writeln!(out, "hint: {}", clean_line(hint)))
+}
+
+/// What became of each file.
+pub fn ingest_items(out: Out, style: Style, report: &IngestReport) -> io::Result<()> {
+    report.items.iter().flatten().try_for_each(|item| ingest_item(out, style, item))?;
+    report.hint.as_ref().map_or(Ok(()), |hint| writeln!(out, "hint: {}", clean_line(hint)))
+}
+
+/// The text and nothing else: a pipe gets it byte for byte, a terminal what is harmless of it. A chunk ends without its
+/// line end, and gets one.
+pub fn fetch(out: Out, style: Style, result: &FetchResult) -> io::Result<()> {
+    let texts: Vec<&str> = match &result.body {
+        FetchBody::Doc { text, .. } | FetchBody::Span { text, .. } => vec![text],
+        FetchBody::Chunk { chunk, context_before, context_after } => {
+            let chunks = context_before.iter().chain([chunk]).chain(context_after);
+            chunks.flat_map(|chunk| [&chunk.text, "\n\n"]).collect()
+        }
+    };
+    let is_chunk = matches!(result.body, FetchBody::Chunk { .. });
+    let text = texts.concat();
+    let text = if is_chunk { format!("{}\n", text.trim_end_matches('\n')) } else { text };
+    match style.terminal {
+        false => write!(out, "{text}"),
+        true => writeln!(out, "{}", clean(text.strip_suffix('\n').unwrap_or(&text))),
+    }
 }
 
 fn skips(out: Out, style: Style, report: &IngestReport) -> io::Result<()> {

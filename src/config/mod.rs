@@ -89,6 +89,10 @@ impl Default for ChunkLimits {
 /// The id of the main workspace.
 pub const MAIN: &str = "workspace";
 
+/// The source of documents that lie in no root: texts and copies of files. No configured source has this id, so no
+/// walk ever finds or misses them.
+pub const INGESTED: &str = "ingested";
+
 /// Looks a variable up; absent and empty are told apart only by KEBAB_READONLY.
 pub type Env<'a> = &'a dyn Fn(&str) -> Option<String>;
 
@@ -258,6 +262,10 @@ fn further_sources(layers: &Layers, common: &[String]) -> Result<Vec<Source>> {
         let allowed = |c: char| c.is_alphanumeric() || "._-".contains(c);
         if id.is_empty() || id.len() > 64 || !id.chars().all(allowed) {
             let cause = format!("found {id:?}, expected letters, digits, `.`, `_` and `-`, at most 64 bytes");
+            return Err(layers.file.invalid(&key("id"), cause));
+        }
+        if id == INGESTED {
+            let cause = format!("{id:?} is reserved for documents that lie in no source; choose another");
             return Err(layers.file.invalid(&key("id"), cause));
         }
         let trust_level = match table.text("trust_level")? {
@@ -509,12 +517,17 @@ impl UserFolders {
     }
 }
 
+/// The canonical form of a path that exists, comparable to the roots.
+pub(crate) fn real_path(path: &Path) -> std::io::Result<PathBuf> {
+    std::fs::canonicalize(path).map(without_verbatim_prefix)
+}
+
 /// The canonical form of as much of an absolute path as exists, and the rest without `.` and `..`.
-fn settle(path: &Path) -> PathBuf {
+pub(crate) fn settle(path: &Path) -> PathBuf {
     for known in path.ancestors() {
-        if let Ok(canonical) = std::fs::canonicalize(known) {
+        if let Ok(canonical) = real_path(known) {
             let rest = path.strip_prefix(known).unwrap_or(Path::new(""));
-            return flatten(&without_verbatim_prefix(canonical).join(rest));
+            return flatten(&canonical.join(rest));
         }
     }
     flatten(path)

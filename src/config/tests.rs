@@ -225,6 +225,10 @@ fn wrong_values_say_what_was_found_and_what_is_allowed() {
             "workspace.sources.id: found \"a/b\", expected letters, digits, `.`, `_` and `-`, at most 64 bytes",
         ),
         (
+            "[[workspace.sources]]\nid = 'ingested'\nroot = '.'",
+            "workspace.sources.id: \"ingested\" is reserved for documents that lie in no source; choose another",
+        ),
+        (
             "[[workspace.sources]]\nid = 'a'\nroot = '.'\ntrust_level = 'high'",
             "workspace.sources.trust_level: found \"high\", expected one of: generated, secondary, primary",
         ),

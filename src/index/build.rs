@@ -204,8 +204,9 @@ impl Run {
 struct FieldTerms {
     analyzer: Analyzer,
     weights: Weights,
-    /// Where a word's terms lie in `arena`.
-    known: FxHashMap<Box<str>, (u32, u32)>,
+    /// Where a word's terms lie in `arena`; most words are short, and their bytes are the key.
+    short: FxHashMap<u128, (u32, u32)>,
+    long: FxHashMap<Box<str>, (u32, u32)>,
     arena: Vec<u32>,
     scratch: String,
 }
@@ -215,32 +216,53 @@ impl FieldTerms {
         FieldTerms {
             analyzer: Analyzer::new(field),
             weights: Weights::new(avgdl),
-            known: FxHashMap::default(),
+            short: FxHashMap::default(),
+            long: FxHashMap::default(),
             arena: Vec::new(),
             scratch: String::new(),
         }
     }
 
     fn of(&mut self, word: &str, terms: &mut FxHashMap<Box<str>, u32>) -> &[u32] {
-        let (start, end) = match self.known.get(word) {
+        let key = short_key(word);
+        let known = match key {
+            Some(key) => self.short.get(&key),
+            None => self.long.get(word),
+        };
+        let (start, end) = match known {
             Some(range) => *range,
             None => {
-                let start = self.arena.len() as u32;
-                let arena = &mut self.arena;
-                self.analyzer.run_terms(word, &mut self.scratch, &mut |term| {
-                    let next = terms.len() as u32;
-                    arena.push(match terms.get(term) {
-                        Some(number) => *number,
-                        None => *terms.entry(term.into()).or_insert(next),
-                    });
-                });
-                let range = (start, self.arena.len() as u32);
-                self.known.insert(word.into(), range);
+                let range = self.analyse(word, terms);
+                match key {
+                    Some(key) => drop(self.short.insert(key, range)),
+                    None => drop(self.long.insert(word.into(), range)),
+                }
                 range
             }
         };
         &self.arena[start as usize..end as usize]
     }
+
+    fn analyse(&mut self, word: &str, terms: &mut FxHashMap<Box<str>, u32>) -> (u32, u32) {
+        let FieldTerms { analyzer, arena, scratch, .. } = self;
+        let start = arena.len() as u32;
+        analyzer.run_terms(word, scratch, &mut |term| {
+            let next = terms.len() as u32;
+            arena.push(match terms.get(term) {
+                Some(number) => *number,
+                None => *terms.entry(term.into()).or_insert(next),
+            });
+        });
+        (start, arena.len() as u32)
+    }
+}
+
+/// Up to fifteen bytes and their number.
+fn short_key(word: &str) -> Option<u128> {
+    let mut key = [0; 16];
+    key.get_mut(1..=word.len()).filter(|_| word.len() < 16)?.copy_from_slice(word.as_bytes());
+    key[0] = word.len() as u8;
+    Some(u128::from_le_bytes(key))
 }
 
 /// The crate's weight of a term, which depends only on the text's length and the term's count: for each length that

@@ -14,7 +14,7 @@ use rustc_hash::FxHashMap;
 
 use super::Index;
 use super::build::MAX_WEIGHT;
-use super::postings::Cursor;
+use super::postings::{Cursor, Postings};
 use super::segment::Segment;
 use super::tokenize::{Analyzer, Field, Script, WORD_MARK, phrase_form, script_of};
 use crate::error::Result;
@@ -91,17 +91,12 @@ pub fn top(index: &Index, query: &Query, accept: &Accept, limit: usize) -> Resul
     let most: f32 = terms.iter().map(|term| term.weight).sum::<f32>() * 255.0;
     let scale = (f32::from(1u16 << 14)).min((1u32 << 31) as f32 / most.max(1.0)).max(f32::MIN_POSITIVE);
     let mut best = Best::new(limit);
-    for live in &index.segments {
-        let mut cursors = Vec::with_capacity(terms.len());
-        for term in &terms {
-            if let Some(list) = live.segment.postings(&term.text)? {
-                cursors.push(Weighted {
-                    cursor: Cursor::new(list),
-                    weight: ((term.weight * scale).round() as u32).max(1),
-                });
-            }
-        }
-        scan(&live.segment, &live.tombstones, cursors, accept, &mut best)?;
+    for (i, live) in index.segments.iter().enumerate() {
+        let weighted = terms.iter().filter_map(|term| {
+            let cursor = Cursor::new(term.lists[i]?);
+            Some(Weighted { cursor, weight: ((term.weight * scale).round() as u32).max(1) })
+        });
+        scan(&live.segment, &live.tombstones, weighted.collect(), accept, &mut best)?;
     }
     // One impact step is MAX_WEIGHT / 255 of the crate's scale.
     let unit = MAX_WEIGHT / 255.0 / scale;
@@ -144,11 +139,6 @@ fn seek_all(cursors: &mut [Cursor<'_>], ordinal: u32) -> Option<u32> {
     Some(furthest)
 }
 
-/// How many chunks hold the term, deleted ones that still lie in a segment included.
-pub fn document_frequency(index: &Index, term: &str) -> Result<usize> {
-    index.segments.iter().try_fold(0, |sum, live| Ok(sum + live.segment.postings(term)?.map_or(0, |list| list.len)))
-}
-
 /// A chunk is scored by at most this many terms, the rarest ones: a pasted book must not stall the server.
 const MAX_TERMS: usize = 512;
 
@@ -157,8 +147,9 @@ const MAX_EXPANSIONS: usize = 128;
 
 const WINDOW: usize = 4096;
 
-struct TermWeight {
-    text: String,
+/// A term that occurs, with its list in each segment.
+struct Term<'i> {
+    lists: Vec<Option<Postings<'i>>>,
     /// idf · count.
     weight: f32,
 }
@@ -171,20 +162,21 @@ pub fn idf(index: &Index, df: usize) -> f32 {
 }
 
 /// The query's terms that occur in the index, weighed.
-fn weigh(index: &Index, query: &Query) -> Result<Vec<TermWeight>> {
+fn weigh<'i>(index: &'i Index, query: &Query) -> Result<Vec<Term<'i>>> {
     let mut weighed = Vec::with_capacity(query.terms.len());
     for (term, count) in &query.terms {
-        let mut group = vec![(term.clone(), document_frequency(index, term)?)];
+        let mut group = vec![lists(index, term)?];
         if is_single(term) {
             for bigram in led_by(index, term)? {
-                let df = document_frequency(index, &bigram)?;
-                group.push((bigram, df));
+                group.push(lists(index, &bigram)?);
             }
         }
-        let df = group.iter().map(|(_, df)| df).sum::<usize>();
-        if df > 0 {
-            let weight = idf(index, df) * *count as f32;
-            weighed.extend(group.into_iter().filter(|(_, df)| *df > 0).map(|(text, _)| TermWeight { text, weight }));
+        // Chunks that hold the term, deleted ones that still lie in a segment included, as in N.
+        let df = |lists: &Vec<Option<Postings>>| lists.iter().flatten().map(|list| list.len).sum::<usize>();
+        let all = group.iter().map(df).sum::<usize>();
+        if all > 0 {
+            let weight = idf(index, all) * *count as f32;
+            weighed.extend(group.into_iter().filter(|lists| df(lists) > 0).map(|lists| Term { lists, weight }));
         }
     }
     if weighed.len() > MAX_TERMS {
@@ -192,6 +184,10 @@ fn weigh(index: &Index, query: &Query) -> Result<Vec<TermWeight>> {
         weighed.truncate(MAX_TERMS);
     }
     Ok(weighed)
+}
+
+fn lists<'i>(index: &'i Index, term: &str) -> Result<Vec<Option<Postings<'i>>>> {
+    index.segments.iter().map(|live| live.segment.postings(term)).collect()
 }
 
 /// The bigrams a character leads, in any segment.

@@ -52,3 +52,6 @@ impl Index {
         self.segments.iter().map(|live| live.segment.chunks()).sum()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -181,22 +181,18 @@ pub struct Cursor<'s> {
     block: usize,
     at: usize,
     decoded: Block,
-    /// The largest impact of each block, and the largest of all.
+    /// The largest impact of a list without blocks.
     short_max: u8,
-    pub max_impact: u8,
 }
 
 impl<'s> Cursor<'s> {
     pub fn new(postings: Postings<'s>) -> Cursor<'s> {
-        let mut cursor = Cursor { postings, block: 0, at: 0, decoded: Block::default(), short_max: 0, max_impact: 0 };
+        let mut cursor = Cursor { postings, block: 0, at: 0, decoded: Block::default(), short_max: 0 };
         if postings.len > 0 {
             postings.decode(0, &mut cursor.decoded);
         }
         if postings.len < BLOCK {
             cursor.short_max = cursor.decoded.impacts[..cursor.decoded.len].iter().copied().max().unwrap_or(0);
-            cursor.max_impact = cursor.short_max;
-        } else {
-            cursor.max_impact = (0..postings.blocks()).map(|i| postings.entry(i)[9]).max().unwrap_or(0);
         }
         cursor
     }

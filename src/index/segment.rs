@@ -62,9 +62,14 @@ struct Layout {
 }
 
 impl Segment {
-    /// Maps a segment file. `IndexDamaged` if it is not one, is damaged at its end, or was cut short.
+    /// Maps a segment file. `IndexDamaged` if it is missing, is not one, is damaged at its end, or was cut short.
     pub fn open(path: &Path) -> Result<Segment> {
-        let file = File::open(path).map_err(Error::io("open segment", path))?;
+        let file = File::open(path).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => {
+                Error::IndexDamaged { path: path.to_owned(), cause: "the segment is missing".into() }
+            }
+            _ => Error::io("open segment", path)(error),
+        })?;
         // SAFETY: segment files are written once under a temporary name and never changed afterwards, so the
         // mapping does not change underneath. Another program that truncates one could raise SIGBUS; the data
         // folder is private to this program.

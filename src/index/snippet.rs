@@ -15,7 +15,7 @@ pub struct Matcher {
     /// For each term of the query its place in the query.
     terms: FxHashMap<String, usize>,
     /// `beginning` of the terms: most words of a text are passed over by this alone.
-    beginnings: Vec<u16>,
+    beginnings: Vec<[u8; 3]>,
     grams: Analyzer,
     words: Analyzer,
 }
@@ -32,10 +32,16 @@ impl Matcher {
     pub fn new(query: &Query) -> Matcher {
         let terms: FxHashMap<String, usize> =
             query.terms.iter().enumerate().map(|(place, (term, _))| (term.clone(), place)).collect();
-        let mut beginnings: Vec<u16> = terms.keys().map(|term| beginning(term.as_bytes())).collect();
+        let mut beginnings: Vec<[u8; 3]> = terms.keys().map(|term| beginning(term.as_bytes())).collect();
         beginnings.sort_unstable();
         beginnings.dedup();
         Matcher { terms, beginnings, grams: Analyzer::new(Field::Grams), words: Analyzer::new(Field::Words) }
+    }
+
+    /// Whether the word begins like a term; a term of fewer letters says nothing about those behind it.
+    fn may_match(&self, word: &[u8]) -> bool {
+        let word = beginning(word);
+        self.beginnings.iter().any(|term| term.iter().zip(word).all(|(&letter, other)| letter == 0 || letter == other))
     }
 
     /// The words of `text` that hold a term, in order.
@@ -48,7 +54,7 @@ impl Matcher {
             let bytes = word.as_bytes();
             // Beyond its first byte a plain word is lower case; anything else may hold a term further in.
             let plain = bytes[0].is_ascii() && bytes[1..].iter().all(u8::is_ascii_lowercase);
-            if plain && !self.beginnings.contains(&beginning(bytes)) {
+            if plain && !self.may_match(bytes) {
                 continue;
             }
             let mut terms = Vec::new();
@@ -71,13 +77,12 @@ impl Matcher {
     }
 }
 
-/// The first two letters, which stemming keeps but for `y`, which may become `i`.
-fn beginning(word: &[u8]) -> u16 {
-    let second = match word.get(1).map_or(0, u8::to_ascii_lowercase) {
-        b'y' => b'i',
+/// The first three letters, which stemming keeps but for `y`, which may become `i`; 0 behind the end.
+fn beginning(word: &[u8]) -> [u8; 3] {
+    std::array::from_fn(|i| match word.get(i).map_or(0, u8::to_ascii_lowercase) {
+        b'y' if i > 0 => b'i',
         other => other,
-    };
-    u16::from_be_bytes([word.first().map_or(0, u8::to_ascii_lowercase), second])
+    })
 }
 
 /// The window of at most `limit` characters that holds the most different terms, then the most matches, then

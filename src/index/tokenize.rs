@@ -68,7 +68,8 @@ impl Analyzer {
         }
     }
 
-    /// A word of ASCII letters, digits, `_` and `'`: its parts, and the whole without separators.
+    /// A word of ASCII letters, digits, `_` and `'`: its parts, and the whole without separators, stemmed as the same
+    /// word is that somebody types in lower case.
     fn identifier(&self, word: &str, scratch: &mut String, emit: &mut impl FnMut(&str)) {
         let word = word.trim_matches(|c| c == '_' || c == '\'');
         if word.is_empty() {
@@ -82,7 +83,7 @@ impl Analyzer {
         if parts > 1 {
             scratch.clear();
             scratch.extend(word.bytes().filter(|b| b.is_ascii_alphanumeric()).map(|b| b.to_ascii_lowercase() as char));
-            emit(cut(scratch));
+            emit(&self.stemmer.stem(cut(scratch)));
         }
     }
 
@@ -432,8 +433,8 @@ mod tests {
 
     #[test]
     fn identifiers_are_split_and_kept_whole() {
-        assert_eq!(terms(Field::Grams, "getUserName"), ["get", "user", "name", "getusername"]);
-        assert_eq!(terms(Field::Grams, "get_user_name()"), ["get", "user", "name", "getusername"]);
+        assert_eq!(terms(Field::Grams, "getUserName"), ["get", "user", "name", "getusernam"]);
+        assert_eq!(terms(Field::Grams, "get_user_name()"), ["get", "user", "name", "getusernam"]);
         assert_eq!(terms(Field::Grams, "parseHTTPRequest"), ["pars", "http", "request", "parsehttprequest"]);
         assert_eq!(terms(Field::Grams, "std::net v1.0.21, Node.js"), ["std", "net", "1.0.21", "node", "js"]);
     }

@@ -8,30 +8,34 @@
 
 pub mod chunk;
 pub mod decode;
+mod one;
 pub mod parse;
 mod prepare;
+mod progress;
 mod publish;
 mod walk;
 
+pub use one::{file, text};
 pub use publish::rebuild;
 pub use walk::{Found, Skip, document_path, mtime_ns};
 
 use std::collections::{BTreeMap, HashSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 
-use crate::config::{Config, Source};
+use crate::config::{Config, INGESTED, Source, settle};
 use crate::error::{Error, Result};
 use crate::kb::Kb;
-use crate::model::Id;
-use crate::store::{Known, NewDocument, Writer};
+use crate::model::{Given, Id, Rows};
+use crate::store::{Known, NewDocument, Reader, Writer};
 use crate::wire::{
     ErrorReport, IngestCounts, IngestEvent, IngestItem, IngestReport, IngestReportV1, IngestResult, Scope,
 };
-use prepare::{Job, Outcome, Prepared};
+use prepare::{Content, Job, Loaded, Outcome, Prepared};
+use progress::Once;
 use publish::Step;
 
 /// Names the parsers; documents read by others are read again.
@@ -51,34 +55,77 @@ pub struct Input {
 
 /// Brings the store and the index up to date with the files. `stop` ends it early, keeping what is done.
 pub fn run(kb: &Kb, input: &Input, observe: &mut dyn FnMut(IngestEvent), stop: &AtomicBool) -> Result<IngestReport> {
-    if kb.config.readonly {
-        return Err(Error::ReadonlyMode { operation: "ingest" });
-    }
-    match attempt(kb, input, observe, stop) {
+    require_writable(kb, "ingest")?;
+    let starts = starts(&kb.config, &input.paths)?;
+    let task = Task {
+        include: input.paths.iter().map(|path| path.display().to_string()).collect(),
+        force: input.force,
+        wait: input.wait,
+        list: input.list,
+        whole: input.paths.is_empty(),
+    };
+    perform(kb, &task, observe, stop, |ingest, writer| {
+        for (source, starts) in kb.config.sources.iter().zip(&starts) {
+            if let Some(starts) = starts {
+                ingest.compare(writer, source, starts)?;
+            }
+        }
+        if task.whole { ingest.parse_kept(writer) } else { Ok(()) }
+    })
+}
+
+/// What all ingests have in common, whatever is to be read.
+struct Task {
+    /// What was asked for, as the report says it.
+    include: Vec<String>,
+    force: bool,
+    wait: Duration,
+    list: bool,
+    /// All documents are looked at.
+    whole: bool,
+}
+
+fn require_writable(kb: &Kb, operation: &'static str) -> Result<()> {
+    if kb.config.readonly { Err(Error::ReadonlyMode { operation }) } else { Ok(()) }
+}
+
+/// Has `plan` say what to read, then reads and stores it. If the index turns out damaged, it is rebuilt from the store
+/// and all begins again, once.
+fn perform<'i>(
+    kb: &'i Kb,
+    task: &'i Task,
+    observe: &mut dyn FnMut(IngestEvent),
+    stop: &'i AtomicBool,
+    plan: impl Fn(&mut Ingest<'i>, &Writer) -> Result<()>,
+) -> Result<IngestReport> {
+    let mut once = Once::new(observe);
+    let mut attempt = || attempt(kb, task, &mut |event| once.pass(event), stop, &plan);
+    match attempt() {
         Err(Error::IndexDamaged { .. }) => {
             rebuild(kb)?;
-            attempt(kb, input, observe, stop)
+            attempt()
         }
         other => other,
     }
 }
 
-fn attempt(kb: &Kb, input: &Input, observe: &mut dyn FnMut(IngestEvent), stop: &AtomicBool) -> Result<IngestReport> {
+fn attempt<'i>(
+    kb: &'i Kb,
+    task: &'i Task,
+    observe: &mut dyn FnMut(IngestEvent),
+    stop: &'i AtomicBool,
+    plan: &impl Fn(&mut Ingest<'i>, &Writer) -> Result<()>,
+) -> Result<IngestReport> {
     let started = Instant::now();
     let config = &kb.config;
-    let starts = starts(config, &input.paths)?;
     let now = Timestamp::now();
-    let writer = Writer::open(&config.data_dir, input.wait, &now.to_string())?;
+    let writer = Writer::open(&config.data_dir, task.wait, &now.to_string())?;
     publish::check(&writer)?;
 
     let main = &config.sources[0];
     observe(IngestEvent::ScanStarted { root: main.root.display().to_string() });
-    let mut ingest = Ingest::new(config, input, now, stop);
-    for (source, starts) in config.sources.iter().zip(&starts) {
-        if let Some(starts) = starts {
-            ingest.compare(&writer, source, starts)?;
-        }
-    }
+    let mut ingest = Ingest::new(config, task, now, stop);
+    plan(&mut ingest, &writer)?;
     observe(IngestEvent::ScanCompleted { total: ingest.jobs.len() as u64 });
     let revision = ingest.store(&writer, observe)?;
 
@@ -87,7 +134,7 @@ fn attempt(kb: &Kb, input: &Input, observe: &mut dyn FnMut(IngestEvent), stop: &
     observe(if aborted { IngestEvent::Aborted { counts } } else { IngestEvent::Completed { counts } });
     let hint = writer.interrupted.as_ref().map(|before| {
         format!(
-            "The ingest that process {} began at {} was interrupted; nothing of its last step was kept, and this one started from the whole corpus before it.",
+            "The ingest that process {} began at {} was interrupted; the corpus stayed whole, and this one went on from its last complete step.",
             before.pid, before.since
         )
     });
@@ -101,7 +148,7 @@ fn attempt(kb: &Kb, input: &Input, observe: &mut dyn FnMut(IngestEvent), stop: &
         schema_version: IngestReportV1,
         scope: Scope {
             root: main.root.display().to_string(),
-            include: input.paths.iter().map(|path| path.display().to_string()).collect(),
+            include: task.include.clone(),
             exclude: main.exclude.clone(),
         },
         scanned: counts.scanned,
@@ -129,7 +176,7 @@ fn attempt(kb: &Kb, input: &Input, observe: &mut dyn FnMut(IngestEvent), stop: &
         corpus_revision: revision,
         aborted,
         hint,
-        items: (input.list || !ingest.items.is_empty()).then_some(ingest.items),
+        items: (task.list || !ingest.items.is_empty()).then_some(ingest.items),
     })
 }
 
@@ -143,7 +190,7 @@ const RACY_NS: i64 = 2_000_000_000;
 
 struct Ingest<'i> {
     config: &'i Config,
-    input: &'i Input,
+    task: &'i Task,
     now: Timestamp,
     stop: &'i AtomicBool,
     jobs: Vec<Job<'i>>,
@@ -155,10 +202,10 @@ struct Ingest<'i> {
 }
 
 impl<'i> Ingest<'i> {
-    fn new(config: &'i Config, input: &'i Input, now: Timestamp, stop: &'i AtomicBool) -> Self {
+    fn new(config: &'i Config, task: &'i Task, now: Timestamp, stop: &'i AtomicBool) -> Self {
         Ingest {
             config,
-            input,
+            task,
             now,
             stop,
             jobs: Vec::new(),
@@ -171,9 +218,16 @@ impl<'i> Ingest<'i> {
 
     /// Decides by names, sizes and times alone which files must be read and which documents go.
     fn compare(&mut self, writer: &Writer, source: &'i Source, starts: &[PathBuf]) -> Result<()> {
-        let walk = walk::walk(self.config, source, starts)?;
+        let walk = match walk::walk(self.config, source, starts) {
+            // A further source may be away for a while; the others are read and nothing of it is lost.
+            Err(error @ Error::Io { .. }) if source.id != self.config.sources[0].id => {
+                self.failed(&source.id, &error);
+                return Ok(());
+            }
+            walk => walk?,
+        };
         let mut known = writer.known(&source.id)?;
-        let reread = self.input.force || writer.parser_version()?.as_deref() != Some(versions().as_str());
+        let reread = self.task.force || is_outdated(writer)?;
         self.counts.scanned += walk.found.len() as u64;
         for file in walk.found {
             let before = known.remove(&file.path);
@@ -182,10 +236,11 @@ impl<'i> Ingest<'i> {
             };
             if !reread && before.as_ref().is_some_and(same) {
                 self.counts.unchanged += 1;
-                self.item(&file.path, IngestResult::Unchanged, None);
+                self.item(source, &file.path, IngestResult::Unchanged, None);
                 continue;
             }
-            self.jobs.push(Job { source, file, before, reread });
+            let given = before.as_ref().map_or(Ok(Given::default()), |known| writer.given(known.row))?;
+            self.jobs.push(Job { source, file, content: Content::OnDisk, walked: true, given, before, reread });
         }
         let failed: Vec<String> = walk.failed.iter().map(|(path, _)| path.clone()).collect();
         for (path, error) in walk.failed {
@@ -210,6 +265,55 @@ impl<'i> Ingest<'i> {
         Ok(())
     }
 
+    /// Adds a document whose text is at hand. What `given` leaves open stays as it was given before.
+    fn add(
+        &mut self,
+        writer: &Writer,
+        source: &'i Source,
+        file: Found,
+        walked: bool,
+        loaded: Loaded,
+        given: Given,
+    ) -> Result<()> {
+        let before = writer.known_by_id(Id::document(&source.id, &file.path))?;
+        let earlier = before.as_ref().map_or(Ok(Given::default()), |known| writer.given(known.row))?;
+        let given = given.or(&earlier);
+        let reread = is_outdated(writer)? || given != earlier;
+        self.counts.scanned += 1;
+        self.jobs.push(Job { source, file, content: Content::AtHand(loaded), walked, given, before, reread });
+        Ok(())
+    }
+
+    /// Documents that lie in no source have only the store to be parsed from again when the rules have changed.
+    fn parse_kept(&mut self, writer: &Writer) -> Result<()> {
+        if !is_outdated(writer)? {
+            return Ok(());
+        }
+        let known = writer.known(INGESTED)?;
+        let Some(reader) = Reader::open(writer.folder())?.filter(|_| !known.is_empty()) else { return Ok(()) };
+        for (path, known) in known {
+            let document = reader.document(known.row)?;
+            let loaded = Loaded {
+                text: reader.text(known.row, 0..reader.text_len(known.row)?)?,
+                encoding: document.encoding,
+                bom: document.bom,
+                hash: known.hash,
+                size: known.size,
+                mtime_ns: known.mtime_ns,
+                disk_path: document.disk_path,
+            };
+            let file = Found {
+                path,
+                on_disk: PathBuf::new(),
+                size: known.size,
+                mtime_ns: known.mtime_ns,
+                repo: document.repo,
+            };
+            self.add(writer, &one::IN_STORE, file, false, loaded, Given::default())?;
+        }
+        Ok(())
+    }
+
     /// Reads what must be read, stores it, publishes. Returns the revision in force.
     fn store(&mut self, writer: &Writer, observe: &mut dyn FnMut(IngestEvent)) -> Result<u64> {
         let jobs = std::mem::take(&mut self.jobs);
@@ -217,12 +321,16 @@ impl<'i> Ingest<'i> {
         let averages = publish::averages(writer, self.config, &jobs)?;
         writer.begin()?;
         let stored = (|| {
+            // Whatever an empty store is given is shaped by this build; of any other that can be said only in the end.
+            if writer.revision()? == 0 {
+                writer.set_meta("parser_version", versions())?;
+            }
             let mut step = Step::new(averages);
             for (row, path) in std::mem::take(&mut self.gone) {
                 step.dead.extend(writer.remove_chunks(row)?);
                 writer.remove_document(row)?;
                 self.counts.purged_deleted_files += 1;
-                self.item(&path, IngestResult::Purged, None);
+                self.gone_item(&path);
                 step.changed = true;
             }
             let mut idx = 0;
@@ -247,7 +355,8 @@ impl<'i> Ingest<'i> {
                 }
                 Ok(())
             })?;
-            if !self.stop.load(Ordering::Relaxed) && self.input.paths.is_empty() {
+            let all_are_of_this_version = self.task.whole || writer.revision()? == 0;
+            if !self.stop.load(Ordering::Relaxed) && all_are_of_this_version {
                 writer.set_meta("parser_version", versions())?;
             }
             let revision = publish::publish(writer, step, self.now)?;
@@ -273,7 +382,7 @@ impl<'i> Ingest<'i> {
         job: &Job,
         outcome: Outcome,
         step: &mut Step,
-        rows: &mut Vec<crate::model::Rows>,
+        rows: &mut Vec<Rows>,
     ) -> Result<(IngestResult, u32)> {
         let before = job.before.as_ref().map(|known| known.row);
         let result = match outcome {
@@ -283,14 +392,14 @@ impl<'i> Ingest<'i> {
                 }
                 rows.extend(writer.put_document(&self.new_document(job, &prepared), before)?);
                 step.changed = true;
-                step.bytes += prepared.text.len();
+                step.bytes += prepared.loaded.text.len();
                 let chunks = prepared.chunks.len() as u32;
                 let result = if before.is_some() { IngestResult::Updated } else { IngestResult::New };
                 match before {
                     Some(_) => self.counts.updated += 1,
                     None => self.counts.new += 1,
                 }
-                self.item(&job.file.path, result, Some((prepared.doc_id, chunks)));
+                self.item(job.source, &job.file.path, result, Some(chunks));
                 return Ok((result, chunks));
             }
             Outcome::Same { size, mtime_ns } => {
@@ -298,7 +407,7 @@ impl<'i> Ingest<'i> {
                     writer.touch(row, size, mtime_ns, self.now_ns())?;
                 }
                 self.counts.unchanged += 1;
-                self.item(&job.file.path, IngestResult::Unchanged, None);
+                self.item(job.source, &job.file.path, IngestResult::Unchanged, None);
                 IngestResult::Unchanged
             }
             Outcome::Skipped(skip) => {
@@ -309,7 +418,7 @@ impl<'i> Ingest<'i> {
             Outcome::Vanished => {
                 self.forget(writer, before, step)?;
                 self.counts.purged_deleted_files += u64::from(before.is_some());
-                self.item(&job.file.path, IngestResult::Purged, None);
+                self.gone_item(&job.file.path);
                 IngestResult::Purged
             }
             Outcome::Failed(error) => {
@@ -321,27 +430,28 @@ impl<'i> Ingest<'i> {
     }
 
     fn new_document<'d>(&self, job: &'d Job, prepared: &'d Prepared) -> NewDocument<'d> {
-        let metadata = &prepared.parsed.metadata;
+        let (metadata, loaded) = (&prepared.parsed.metadata, &prepared.loaded);
         NewDocument {
             doc_id: prepared.doc_id,
             source: &job.source.id,
             path: &job.file.path,
-            disk_path: prepared.disk_path.as_deref(),
-            walked: true,
-            size: prepared.size,
-            mtime_ns: prepared.mtime_ns,
+            disk_path: loaded.disk_path.as_deref(),
+            walked: job.walked,
+            size: loaded.size,
+            mtime_ns: loaded.mtime_ns,
             checked_ns: self.now_ns(),
-            hash: prepared.hash,
+            hash: loaded.hash,
             media: prepared.parsed.media,
             code_lang: prepared.parsed.code_lang,
-            encoding: prepared.encoding,
-            bom: prepared.bom,
+            encoding: loaded.encoding,
+            bom: loaded.bom,
             title: &prepared.title,
             metadata,
+            given: &job.given,
             trust: metadata.trust_level.or(job.source.trust_level).unwrap_or(crate::model::Trust::Primary),
             source_type: metadata.source_type.as_deref().or(job.source.source_type.as_deref()),
             repo: job.file.repo.as_deref(),
-            text: &prepared.text,
+            text: &loaded.text,
             chunks: &prepared.chunks,
             indexed_ns: self.now_ns(),
         }
@@ -359,7 +469,7 @@ impl<'i> Ingest<'i> {
 
     fn skip(&mut self, path: String, reason: Skip) {
         self.counts.skipped += 1;
-        if self.input.list {
+        if self.task.list {
             self.push(&path, IngestResult::Skipped).reason = Some(reason.as_str());
         }
         self.skipped.push((path, reason));
@@ -370,11 +480,17 @@ impl<'i> Ingest<'i> {
         self.push(path, IngestResult::Error).error = Some(ErrorReport::from(error));
     }
 
-    fn item(&mut self, path: &str, result: IngestResult, stored: Option<(Id, u32)>) {
-        if self.input.list {
+    fn item(&mut self, source: &Source, path: &str, result: IngestResult, chunks: Option<u32>) {
+        if self.task.list {
             let item = self.push(path, result);
-            item.doc_id = stored.map(|(id, _)| id);
-            item.chunks = stored.map(|(_, chunks)| chunks);
+            item.doc_id = Some(Id::document(&source.id, path));
+            item.chunks = chunks;
+        }
+    }
+
+    fn gone_item(&mut self, path: &str) {
+        if self.task.list {
+            self.push(path, IngestResult::Purged);
         }
     }
 
@@ -405,6 +521,10 @@ fn versions() -> String {
     format!("{PARSER_VERSION}/{}", chunk::VERSION)
 }
 
+fn is_outdated(writer: &Writer) -> Result<bool> {
+    Ok(writer.parser_version()?.as_deref() != Some(versions().as_str()))
+}
+
 /// For each source the paths to look at: None for a source that none of the named paths lies in.
 fn starts(config: &Config, paths: &[PathBuf]) -> Result<Vec<Option<Vec<PathBuf>>>> {
     if paths.is_empty() {
@@ -413,12 +533,7 @@ fn starts(config: &Config, paths: &[PathBuf]) -> Result<Vec<Option<Vec<PathBuf>>
     let mut starts: Vec<Option<Vec<PathBuf>>> = config.sources.iter().map(|_| None).collect();
     let mut seen = HashSet::new();
     for path in paths {
-        let absolute = std::path::absolute(path).map_err(Error::io("find", path))?;
-        // The folder is resolved, the last part is not: a link is looked at as the link it is.
-        let resolved = match (absolute.parent().map(|folder| folder.canonicalize()), absolute.file_name()) {
-            (Some(Ok(folder)), Some(name)) => folder.join(name),
-            _ => absolute.canonicalize().unwrap_or(absolute),
-        };
+        let resolved = resolve(&std::path::absolute(path).map_err(Error::io("find", path))?);
         let owner = config.sources.iter().position(|source| resolved.starts_with(&source.root));
         let Some(owner) = owner else {
             let reason = format!("{} lies outside the workspace {}", path.display(), config.sources[0].root.display());
@@ -429,6 +544,14 @@ fn starts(config: &Config, paths: &[PathBuf]) -> Result<Vec<Option<Vec<PathBuf>>
         }
     }
     Ok(starts)
+}
+
+/// The folder is resolved, the last part is not: a link is looked at as the link it is.
+fn resolve(absolute: &Path) -> PathBuf {
+    match (absolute.parent(), absolute.file_name()) {
+        (Some(folder), Some(name)) => settle(folder).join(name),
+        _ => settle(absolute),
+    }
 }
 
 fn extension(path: &str) -> String {

@@ -1,5 +1,5 @@
-//! The parallel half of an ingest: files are read, decoded, parsed, chunked and weighed in runs of consecutive
-//! files, on all cores; the runs arrive at one consumer in order.
+//! The parallel half of an ingest: texts are read from files (or are at hand), decoded, parsed, chunked and weighed in
+//! runs of consecutive jobs, on all cores; the runs arrive at one consumer in order.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::Read;
@@ -15,16 +15,40 @@ use super::walk::{Found, Skip, mtime_ns};
 use crate::config::{Config, Source};
 use crate::error::{Error, Result};
 use crate::index::build::{self, Averages, Builder, Passage};
-use crate::model::{Chunk, Encoding, Id};
+use crate::model::{Chunk, Encoding, Given, Id};
 use crate::store::Known;
 
-/// A file to be read.
+/// A document to be made.
 pub struct Job<'i> {
     pub source: &'i Source,
     pub file: Found,
+    pub content: Content,
+    /// A walk of the source finds it.
+    pub walked: bool,
+    pub given: Given,
     pub before: Option<Known>,
     /// Store it even if its content is what is stored.
     pub reread: bool,
+}
+
+/// Where a document's text comes from.
+pub enum Content {
+    /// The file itself.
+    OnDisk,
+    AtHand(Loaded),
+}
+
+/// A text, and what is known of the bytes that it was.
+#[derive(Clone)]
+pub struct Loaded {
+    pub text: String,
+    pub encoding: Encoding,
+    pub bom: bool,
+    pub hash: [u8; 32],
+    pub size: u64,
+    pub mtime_ns: i64,
+    /// The name on disk where it is not the document's path.
+    pub disk_path: Option<Vec<u8>>,
 }
 
 /// What became of a file.
@@ -44,13 +68,7 @@ pub enum Outcome {
 pub struct Prepared {
     pub doc_id: Id,
     pub title: String,
-    pub text: String,
-    pub encoding: Encoding,
-    pub bom: bool,
-    pub hash: [u8; 32],
-    pub size: u64,
-    pub mtime_ns: i64,
-    pub disk_path: Option<Vec<u8>>,
+    pub loaded: Loaded,
     pub parsed: Parsed,
     pub chunks: Vec<(Id, Chunk)>,
 }
@@ -174,62 +192,76 @@ fn add_chunks(builder: &mut Builder, prepared: &Prepared) {
             title_is_name: prepared.parsed.metadata.title.is_none(),
             headings: &chunk.heading_path,
             symbol: chunk.symbol.as_deref(),
-            body: &readable(prepared.parsed.media, &prepared.text[chunk.bytes.clone()]),
+            body: &readable(prepared.parsed.media, &prepared.loaded.text[chunk.bytes.clone()]),
         });
     }
 }
 
 fn prepare(job: &Job, config: &Config) -> Outcome {
-    let path = &job.file.on_disk;
-    let (bytes, mtime_ns) = match read(path, config.ingest.max_file_bytes) {
-        Ok(Some(read)) => read,
-        Ok(None) => return Outcome::Skipped(Skip::TooLarge),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Outcome::Vanished,
-        Err(error) => return Outcome::Failed(Error::io("read", path)(error)),
-    };
-    let (size, hash) = (bytes.len() as u64, *blake3::hash(&bytes).as_bytes());
-    if !job.reread && job.before.as_ref().is_some_and(|known| known.hash == hash) {
-        return Outcome::Same { size, mtime_ns };
-    }
-    let Decoded { text, encoding, had_bom } = match decode(bytes) {
-        Ok(decoded) => decoded,
-        Err(Unreadable::Binary) => return Outcome::Skipped(Skip::Binary),
-        Err(Unreadable::UnknownEncoding) => return Outcome::Skipped(Skip::UnknownEncoding),
-        Err(broken) => {
-            let cause = format!("the text is {}", broken.reason());
-            return Outcome::Failed(Error::Io { operation: "decode", path: path.clone(), cause });
+    let known = if job.reread { None } else { job.before.as_ref().map(|known| &known.hash) };
+    let loaded = match &job.content {
+        Content::OnDisk => load(&job.file.on_disk, disk_path(job.source, &job.file), config, known),
+        Content::AtHand(loaded) if known == Some(&loaded.hash) => {
+            Err(Outcome::Same { size: loaded.size, mtime_ns: loaded.mtime_ns })
         }
+        Content::AtHand(loaded) => Ok(loaded.clone()),
     };
-    let parsed = parse(&job.file.path, &text);
+    let loaded = match loaded {
+        Ok(loaded) => loaded,
+        Err(outcome) => return outcome,
+    };
+    let mut parsed = parse(&job.file.path, &loaded.text);
+    job.given.apply(&mut parsed.metadata);
     let title = parsed.metadata.title.clone().unwrap_or_else(|| file_stem(&job.file.path).to_owned());
     let doc_id = Id::document(&job.source.id, &job.file.path);
     let mut occurrences: HashMap<Id, u32> = HashMap::new();
-    let chunks = chunk::chunk(&text, &parsed, &limits(config))
+    let chunks = chunk::chunk(&loaded.text, &parsed, &limits(config))
         .into_iter()
         .map(|chunk| {
-            let body = &text[chunk.bytes.clone()];
+            let body = &loaded.text[chunk.bytes.clone()];
             let occurrence = occurrences.entry(Id::of(&[body.as_bytes()])).or_insert(0);
             let id = Id::chunk(doc_id, body, *occurrence);
             *occurrence += 1;
             (id, chunk)
         })
         .collect();
-    // Lossy on purpose: it differs from the document's path exactly if that one cannot be opened as it is.
-    let on_disk = path.strip_prefix(&job.source.root).unwrap_or(path);
-    let disk_path = (on_disk != Path::new(&job.file.path)).then(|| on_disk.as_os_str().as_encoded_bytes().to_vec());
-    Outcome::Document(Box::new(Prepared {
-        doc_id,
-        title,
-        text,
-        encoding,
-        bom: had_bom,
-        hash,
-        size,
-        mtime_ns,
-        disk_path,
-        parsed,
-        chunks,
-    }))
+    Outcome::Document(Box::new(Prepared { doc_id, title, loaded, parsed, chunks }))
+}
+
+/// Reads and decodes a file; `Err` if no document comes of it. `known` is the hash of what is stored already.
+pub fn load(
+    path: &Path,
+    disk_path: Option<Vec<u8>>,
+    config: &Config,
+    known: Option<&[u8; 32]>,
+) -> Result<Loaded, Outcome> {
+    let (bytes, mtime_ns) = match read(path, config.ingest.max_file_bytes) {
+        Ok(Some(read)) => read,
+        Ok(None) => return Err(Outcome::Skipped(Skip::TooLarge)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Err(Outcome::Vanished),
+        Err(error) => return Err(Outcome::Failed(Error::io("read", path)(error))),
+    };
+    let (size, hash) = (bytes.len() as u64, *blake3::hash(&bytes).as_bytes());
+    if known == Some(&hash) {
+        return Err(Outcome::Same { size, mtime_ns });
+    }
+    match decode(bytes) {
+        Ok(Decoded { text, encoding, had_bom: bom }) => {
+            Ok(Loaded { text, encoding, bom, hash, size, mtime_ns, disk_path })
+        }
+        Err(Unreadable::Binary) => Err(Outcome::Skipped(Skip::Binary)),
+        Err(Unreadable::UnknownEncoding) => Err(Outcome::Skipped(Skip::UnknownEncoding)),
+        Err(broken) => {
+            let cause = format!("the text is {}", broken.reason());
+            Err(Outcome::Failed(Error::Io { operation: "decode", path: path.to_owned(), cause }))
+        }
+    }
+}
+
+/// The name of a file below its source, if it cannot be opened under the document's path: that one is NFC and Unicode.
+pub fn disk_path(source: &Source, file: &Found) -> Option<Vec<u8>> {
+    let on_disk = file.on_disk.strip_prefix(&source.root).unwrap_or(&file.on_disk);
+    (on_disk != Path::new(&file.path)).then(|| on_disk.as_os_str().as_encoded_bytes().to_vec())
 }
 
 /// The file's bytes and the time it had before they were read: a change meanwhile is seen by the next ingest. None

@@ -14,7 +14,7 @@ use crate::index::build::{self, Averages, Builder, DEFAULT_AVERAGES, Passage};
 use crate::index::segment::{MergeInput, Segment, merge};
 use crate::kb::Kb;
 use crate::model::{Bits, Rows, SegmentEntry};
-use crate::store::{ChunkRow, DocumentRow, Reader, Writer, bury, segments_folder};
+use crate::store::{ChunkRow, DocumentRow, Reader, Writer, segments_folder};
 
 /// What one transaction changes in the index.
 pub struct Step {
@@ -65,14 +65,7 @@ pub fn publish(writer: &Writer, step: Step, now: Timestamp) -> Result<u64> {
     if !step.changed && revision > 0 {
         return Ok(revision);
     }
-    let mut opened: Vec<(String, Segment)> = Vec::new();
-    bury(&mut entries, &step.dead, |entry, row| {
-        if !opened.iter().any(|(file, _)| *file == entry.file) {
-            opened.push((entry.file.clone(), Segment::open(&folder.join(&entry.file))?));
-        }
-        let segment = opened.iter().find(|(file, _)| *file == entry.file).map(|(_, segment)| segment);
-        segment.map_or(Ok(None), |segment| segment.ordinal_of(row))
-    })?;
+    bury(&folder, &mut entries, &step.dead)?;
     entries.extend(step.write(writer)?);
     let entries = compact(writer, &folder, entries)?;
     writer.replace_segments(&entries)?;
@@ -80,6 +73,23 @@ pub fn publish(writer: &Writer, step: Step, now: Timestamp) -> Result<u64> {
     writer.set_meta("average_words", f64::from(step.averages.words))?;
     writer.set_meta("revision", revision as i64 + 1)?;
     Ok(revision + 1)
+}
+
+/// Rows of deleted chunks become tombstones of the segments they lie in.
+fn bury(folder: &Path, entries: &mut [SegmentEntry], dead: &[u32]) -> Result<()> {
+    for entry in entries {
+        let mut rows = dead.iter().filter(|row| entry.rows.contains(row)).peekable();
+        if rows.peek().is_none() {
+            continue;
+        }
+        let segment = Segment::open(&folder.join(&entry.file))?;
+        for row in rows {
+            if let Some(ordinal) = segment.ordinal_of(*row)? {
+                entry.tombstones.insert(ordinal as usize);
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The averages that the index is built with; for the first time, those of a sample of the files.
@@ -111,20 +121,18 @@ pub fn rebuild(kb: &Kb) -> Result<u64> {
         return Err(Error::ReadonlyMode { operation: "rebuilding the index" });
     }
     let writer = Writer::open(kb.data_dir(), REBUILD_WAIT, &Timestamp::now().to_string())?;
-    let folder = segments_folder(writer.folder());
     // Whoever held the lock before may have rebuilt it already.
-    let sound = writer.segments()?.iter().try_for_each(|entry| Segment::open(&folder.join(&entry.file))?.verify());
-    match sound {
+    match check(&writer) {
         Ok(()) => writer.revision(),
         Err(Error::IndexDamaged { .. } | Error::Io { .. }) => rebuild_from_store(&writer),
         Err(other) => Err(other),
     }
 }
 
-/// Opens every segment, which shows those that are missing, cut short or of another version.
+/// Reads every segment against its checksums: whoever is told of damage is told to ingest.
 pub fn check(writer: &Writer) -> Result<()> {
     let folder = segments_folder(writer.folder());
-    writer.segments()?.iter().try_for_each(|entry| Segment::open(&folder.join(&entry.file)).map(drop))
+    writer.segments()?.iter().try_for_each(|entry| Segment::open(&folder.join(&entry.file))?.verify())
 }
 
 /// How far the mean length of chunks may drift from the one in the weights, as a factor.

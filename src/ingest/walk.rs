@@ -12,7 +12,7 @@ use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use ignore::{IncrementalIgnore, WalkBuilder};
 use unicode_normalization::UnicodeNormalization;
 
-use crate::config::{Config, Source};
+use crate::config::{Config, Source, real_path, settle};
 use crate::error::{Error, Result};
 
 /// A file to be indexed.
@@ -80,7 +80,7 @@ pub fn walk(config: &Config, source: &Source, starts: &[PathBuf]) -> Result<Walk
         root,
         ignore: matcher(root)?,
         exclude: exclusions(source)?,
-        data_dir: config.data_dir.canonicalize().unwrap_or_else(|_| config.data_dir.clone()),
+        data_dir: settle(&config.data_dir),
         linked: HashSet::new(),
         repos: BTreeMap::new(),
         seen: HashSet::new(),
@@ -179,7 +179,7 @@ impl Walker<'_> {
     }
 
     fn symlink(&mut self, path: &Path, above: &mut Vec<PathBuf>) {
-        let target = match (path.canonicalize(), std::fs::metadata(path)) {
+        let target = match (real_path(path), std::fs::metadata(path)) {
             (Ok(target), Ok(metadata)) => (target, metadata),
             _ => {
                 let skip = self.judge(path, false).unwrap_or(Skip::SymlinkBroken);
@@ -197,7 +197,7 @@ impl Walker<'_> {
         if !metadata.is_dir() {
             return self.file(path, &metadata);
         }
-        let loops = above.iter().any(|folder| folder.canonicalize().is_ok_and(|folder| folder == target));
+        let loops = above.iter().any(|folder| real_path(folder).is_ok_and(|folder| folder == target));
         if loops || !self.linked.insert(target) {
             return self.skip(path, Skip::SymlinkLoop);
         }

@@ -8,7 +8,7 @@ mod read;
 mod write;
 
 pub use read::{ChunkRow, Column, DocumentRow, FileIdentity, Known, Reader};
-pub use write::{Interrupted, NewDocument, Writer, bury};
+pub use write::{Interrupted, Kept, NewDocument, Writer};
 
 use std::path::{Path, PathBuf};
 
@@ -47,10 +47,11 @@ CREATE TABLE documents(
     repo TEXT,
     created TEXT,
     updated TEXT,
-    front TEXT NOT NULL,        -- JSON object: aliases and front-matter keys this program does not know
+    front TEXT NOT NULL,        -- JSON object: aliases, front-matter keys this program does not know, what was given
     chunk_count INTEGER NOT NULL,
     indexed_ns INTEGER NOT NULL
 );
+CREATE INDEX documents_by_path ON documents(path);
 CREATE TABLE texts(document INTEGER PRIMARY KEY, body BLOB NOT NULL);
 CREATE TABLE chunks(
     id INTEGER PRIMARY KEY,
@@ -90,11 +91,15 @@ pub fn segments_folder(folder: &Path) -> PathBuf {
     folder.join("segments")
 }
 
-/// Refuses a database of another program or of another format version, with both numbers.
-fn check_format(connection: &Connection, path: &Path) -> Result<()> {
-    let number = |name: &str| connection.query_row(&format!("PRAGMA {name}"), [], |row| row.get::<_, i64>(0));
-    let application = number("application_id").map_err(sql(path))?;
-    let format = number("user_version").map_err(sql(path))?;
+/// Refuses a database of another program or of another format version, with both numbers. False if it has no tables:
+/// its first writer has come no further than to create the file.
+fn check_format(connection: &Connection, path: &Path) -> Result<bool> {
+    let number = |query: &str| connection.query_row(query, [], |row| row.get::<_, i64>(0)).map_err(sql(path));
+    if number("SELECT count(*) FROM sqlite_schema")? == 0 {
+        return Ok(false);
+    }
+    let application = number("PRAGMA application_id")?;
+    let format = number("PRAGMA user_version")?;
     if application != APPLICATION_ID {
         let cause = "the file is an SQLite database of another program".to_owned();
         return Err(Error::StoreCorrupt { path: path.to_owned(), cause });
@@ -109,7 +114,7 @@ fn check_format(connection: &Connection, path: &Path) -> Result<()> {
             ),
         });
     }
-    Ok(())
+    Ok(true)
 }
 
 /// For `map_err` over database operations.
@@ -117,6 +122,9 @@ fn sql(path: &Path) -> impl Fn(rusqlite::Error) -> Error {
     let path = path.to_owned();
     move |error| {
         let (path, cause) = (path.clone(), error.to_string());
+        if is_foreign_content(&error) {
+            return Error::StoreCorrupt { path, cause };
+        }
         match error.sqlite_error_code() {
             Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => Error::StoreCorrupt { path, cause },
             Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Error::StoreBusy { path, cause },
@@ -126,5 +134,21 @@ fn sql(path: &Path) -> impl Fn(rusqlite::Error) -> Error {
             ) => Error::Io { operation: "use store", path, cause },
             _ => Error::Internal { cause: format!("store {}: {cause}", path.display()) },
         }
+    }
+}
+
+/// The database can be read, but does not hold what this program writes: rows or tables are missing, values are of
+/// another type or do not parse.
+fn is_foreign_content(error: &rusqlite::Error) -> bool {
+    use rusqlite::Error::*;
+    match error {
+        SqliteFailure(_, Some(message)) => message.starts_with("no such "),
+        InvalidColumnType(..)
+        | FromSqlConversionFailure(..)
+        | IntegralValueOutOfRange(..)
+        | Utf8Error(..)
+        | QueryReturnedNoRows
+        | BlobSizeError => true,
+        _ => false,
     }
 }

@@ -9,7 +9,22 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, params_from_iter};
 
 use super::{HEADING_SEPARATOR, check_format, database_path, sql};
 use crate::error::{Error, Result};
-use crate::model::{Bits, Chunk, Encoding, Filter, Id, Media, SegmentEntry, Trust};
+use crate::model::{Bits, Chunk, Encoding, Filter, Given, Id, Media, SegmentEntry, Trust};
+
+/// The columns of `document_row`, in its order.
+macro_rules! document_columns {
+    () => {
+        "id, doc_id, source, path, walked, disk_path, size, mtime_ns, media, code_lang, encoding, bom, title, lang, tags, \
+         trust, source_type, repo, created, updated, chunk_count, indexed_ns"
+    };
+}
+
+/// The columns of `chunk_row`, in its order.
+macro_rules! chunk_columns {
+    () => {
+        "id, document, chunk_id, start, end, line_start, line_end, headings, symbol, tokens"
+    };
+}
 
 pub struct Reader {
     connection: Connection,
@@ -27,6 +42,8 @@ pub struct DocumentRow {
     pub doc_id: Id,
     pub source: String,
     pub path: String,
+    /// Found by walking its source; otherwise the store is all there is of it.
+    pub walked: bool,
     pub disk_path: Option<Vec<u8>>,
     pub size: u64,
     pub mtime_ns: i64,
@@ -69,7 +86,7 @@ pub struct Known {
 }
 
 impl Reader {
-    /// None if there is no database in the folder, or one that its first writer is only just making.
+    /// None if there is no database in the folder, or one that its first writer has only begun.
     pub fn open(folder: &Path) -> Result<Option<Reader>> {
         let path = database_path(folder);
         if !path.try_exists().map_err(Error::io("open store", &path))? {
@@ -78,20 +95,21 @@ impl Reader {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_URI;
         let connection = Connection::open_with_flags(&path, flags).map_err(sql(&path))?;
         let opened = check_format(&connection, &path);
-        if matches!(opened, Err(Error::StoreCorrupt { .. })) && is_empty(&connection) {
-            return Ok(None);
-        }
-        // A folder that cannot be written has no place for the shared memory of WAL. Without a WAL file nobody
-        // is writing, so the database can be read as it lies.
-        let connection = match opened {
-            Err(Error::Io { .. }) if !path.with_extension("sqlite-wal").exists() => {
+        // A folder that cannot be written has no place for the shared memory of WAL. Without a log, or with an empty
+        // one, all is in the database and nobody can write, so it can be read as it lies.
+        let log = std::fs::metadata(path.with_extension("sqlite-wal"));
+        let (connection, made) = match opened {
+            Err(Error::Io { .. }) if log.map_or(0, |log| log.len()) == 0 => {
                 let uri = format!("file:{}?immutable=1", uri_path(&path));
                 let connection = Connection::open_with_flags(uri, flags).map_err(sql(&path))?;
-                check_format(&connection, &path)?;
-                connection
+                let made = check_format(&connection, &path)?;
+                (connection, made)
             }
-            other => other.map(|()| connection)?,
+            other => (connection, other?),
         };
+        if !made {
+            return Ok(None);
+        }
         let identity = identity(&path);
         let reader = Reader { connection, path, identity };
         reader.prepare().map_err(sql(&reader.path))?;
@@ -152,32 +170,69 @@ impl Reader {
     }
 
     pub fn document(&self, row: u32) -> Result<DocumentRow> {
-        self.one("SELECT * FROM documents WHERE id = ?", Value::from(i64::from(row)), document_row)?
-            .ok_or_else(|| self.lost("document", row))
+        self.one(
+            concat!("SELECT ", document_columns!(), " FROM documents WHERE id = ?"),
+            Value::from(i64::from(row)),
+            document_row,
+        )?
+        .ok_or_else(|| self.lost("document", row))
     }
 
     pub fn document_by_id(&self, id: Id) -> Result<Option<DocumentRow>> {
-        self.one("SELECT * FROM documents WHERE doc_id = ?", Value::from(id.0.to_vec()), document_row)
+        self.one(
+            concat!("SELECT ", document_columns!(), " FROM documents WHERE doc_id = ?"),
+            Value::from(id.0.to_vec()),
+            document_row,
+        )
+    }
+
+    /// The documents at a path, of whatever source.
+    pub fn documents_at(&self, path: &str) -> Result<Vec<DocumentRow>> {
+        let query = concat!("SELECT ", document_columns!(), " FROM documents WHERE path = ? ORDER BY id");
+        self.all(query, &[Value::from(path.to_owned())], document_row)
+    }
+
+    /// What was said about a document by whoever brought it.
+    pub fn given(&self, document: u32) -> Result<Given> {
+        let query = "SELECT json_extract(front, '$.given') FROM documents WHERE id = ?";
+        let found = self.one(query, Value::from(i64::from(document)), |row| given(row, 0))?;
+        found.ok_or_else(|| self.lost("document", document))
     }
 
     pub fn chunk(&self, row: u32) -> Result<ChunkRow> {
-        self.one("SELECT * FROM chunks WHERE id = ?", Value::from(i64::from(row)), chunk_row)?
-            .ok_or_else(|| self.lost("chunk", row))
+        self.one(
+            concat!("SELECT ", chunk_columns!(), " FROM chunks WHERE id = ?"),
+            Value::from(i64::from(row)),
+            chunk_row,
+        )?
+        .ok_or_else(|| self.lost("chunk", row))
     }
 
     pub fn chunk_by_id(&self, id: Id) -> Result<Option<ChunkRow>> {
-        self.one("SELECT * FROM chunks WHERE chunk_id = ?", Value::from(id.0.to_vec()), chunk_row)
+        self.one(
+            concat!("SELECT ", chunk_columns!(), " FROM chunks WHERE chunk_id = ?"),
+            Value::from(id.0.to_vec()),
+            chunk_row,
+        )
     }
 
     /// All chunks of a document, in its order.
     pub fn chunks_of(&self, document: u32) -> Result<Vec<ChunkRow>> {
-        self.all("SELECT * FROM chunks WHERE document = ? ORDER BY id", &[Value::from(i64::from(document))], chunk_row)
+        self.all(
+            concat!("SELECT ", chunk_columns!(), " FROM chunks WHERE document = ? ORDER BY id"),
+            &[Value::from(i64::from(document))],
+            chunk_row,
+        )
     }
 
     /// The next chunks by row, of all documents.
     pub fn chunks_from(&self, row: u32, limit: usize) -> Result<Vec<ChunkRow>> {
         let values = [Value::from(i64::from(row)), Value::from(limit as i64)];
-        self.all("SELECT * FROM chunks WHERE id >= ? ORDER BY id LIMIT ?", &values, chunk_row)
+        self.all(
+            concat!("SELECT ", chunk_columns!(), " FROM chunks WHERE id >= ? ORDER BY id LIMIT ?"),
+            &values,
+            chunk_row,
+        )
     }
 
     /// Bytes of a document's text, which are whole characters.
@@ -228,7 +283,7 @@ impl Reader {
 
     /// Every document, in the order of the store.
     pub fn documents(&self) -> Result<Vec<DocumentRow>> {
-        self.all("SELECT * FROM documents ORDER BY id", &[], document_row)
+        self.all(concat!("SELECT ", document_columns!(), " FROM documents ORDER BY id"), &[], document_row)
     }
 
     /// Documents counted by a column of theirs; rows without a value are left out.
@@ -295,11 +350,6 @@ impl Column {
     }
 }
 
-/// A database that reads well and has no tables.
-fn is_empty(connection: &Connection) -> bool {
-    connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get::<_, i64>(0)).is_ok_and(|n| n == 0)
-}
-
 /// The SQL part of a filter; globs and tags are looked at row by row.
 fn condition(filter: &Filter) -> (String, Vec<Value>) {
     let mut parts = vec!["1".to_owned()];
@@ -333,45 +383,46 @@ fn condition(filter: &Filter) -> (String, Vec<Value>) {
 
 fn document_row(row: &Row) -> rusqlite::Result<DocumentRow> {
     Ok(DocumentRow {
-        row: row.get("id")?,
-        doc_id: Id(row.get("doc_id")?),
-        source: row.get("source")?,
-        path: row.get("path")?,
-        disk_path: row.get("disk_path")?,
-        size: row.get::<_, i64>("size")? as u64,
-        mtime_ns: row.get("mtime_ns")?,
-        media: word(row, "media", Media::parse)?,
-        code_lang: row.get("code_lang")?,
-        encoding: word(row, "encoding", Encoding::parse)?,
-        bom: row.get("bom")?,
-        title: row.get("title")?,
-        lang: row.get("lang")?,
-        tags: json_list(row.get_ref("tags")?.as_str()?),
-        trust: word(row, "trust", Trust::parse)?,
-        source_type: row.get("source_type")?,
-        repo: row.get("repo")?,
-        created: row.get("created")?,
-        updated: row.get("updated")?,
-        chunk_count: row.get("chunk_count")?,
-        indexed_ns: row.get("indexed_ns")?,
+        row: row.get(0)?,
+        doc_id: Id(row.get(1)?),
+        source: row.get(2)?,
+        path: row.get(3)?,
+        walked: row.get(4)?,
+        disk_path: row.get(5)?,
+        size: row.get::<_, i64>(6)? as u64,
+        mtime_ns: row.get(7)?,
+        media: word(row, 8, Media::parse)?,
+        code_lang: row.get(9)?,
+        encoding: word(row, 10, Encoding::parse)?,
+        bom: row.get(11)?,
+        title: row.get(12)?,
+        lang: row.get(13)?,
+        tags: json_list(row.get_ref(14)?.as_str()?),
+        trust: word(row, 15, Trust::parse)?,
+        source_type: row.get(16)?,
+        repo: row.get(17)?,
+        created: row.get(18)?,
+        updated: row.get(19)?,
+        chunk_count: row.get(20)?,
+        indexed_ns: row.get(21)?,
     })
 }
 
 fn chunk_row(row: &Row) -> rusqlite::Result<ChunkRow> {
-    let headings = row.get_ref("headings")?.as_str()?;
+    let headings = row.get_ref(7)?.as_str()?;
     Ok(ChunkRow {
-        row: row.get("id")?,
-        document: row.get("document")?,
-        chunk_id: Id(row.get("chunk_id")?),
+        row: row.get(0)?,
+        document: row.get(1)?,
+        chunk_id: Id(row.get(2)?),
         chunk: Chunk {
-            bytes: row.get::<_, i64>("start")? as usize..row.get::<_, i64>("end")? as usize,
-            lines: (row.get("line_start")?, row.get("line_end")?),
+            bytes: row.get::<_, i64>(3)? as usize..row.get::<_, i64>(4)? as usize,
+            lines: (row.get(5)?, row.get(6)?),
             heading_path: match headings {
                 "" => Vec::new(),
                 joined => joined.split(HEADING_SEPARATOR).map(str::to_owned).collect(),
             },
-            symbol: row.get("symbol")?,
-            tokens: row.get("tokens")?,
+            symbol: row.get(8)?,
+            tokens: row.get(9)?,
         },
     })
 }
@@ -392,11 +443,19 @@ pub(super) fn segments(connection: &Connection) -> rusqlite::Result<Vec<SegmentE
     rows.collect()
 }
 
-fn word<T>(row: &Row, column: &str, parse: impl Fn(&str) -> Option<T>) -> rusqlite::Result<T> {
+/// Of a column that is `json_extract(front, '$.given')`.
+pub(super) fn given(row: &Row, column: usize) -> rusqlite::Result<Given> {
+    let Some(text) = row.get::<_, Option<String>>(column)? else { return Ok(Given::default()) };
+    serde_json::from_str(&text).map_err(|error| {
+        rusqlite::Error::FromSqlConversionFailure(column, rusqlite::types::Type::Text, Box::new(error))
+    })
+}
+
+fn word<T>(row: &Row, column: usize, parse: impl Fn(&str) -> Option<T>) -> rusqlite::Result<T> {
     let text = row.get_ref(column)?.as_str()?;
     parse(text).ok_or_else(|| {
-        let unknown = format!("{column} is {text:?}");
-        rusqlite::Error::FromSqlConversionFailure(0, rusqlite::types::Type::Text, unknown.into())
+        let unknown = format!("column {column} is {text:?}");
+        rusqlite::Error::FromSqlConversionFailure(column, rusqlite::types::Type::Text, unknown.into())
     })
 }
 

@@ -9,15 +9,16 @@ use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde_json::json;
 
 use super::{
-    APPLICATION_ID, FORMAT, HEADING_SEPARATOR, SCHEMA, check_format, database_path, read, read::Known, segments_folder,
-    sql,
+    APPLICATION_ID, FORMAT, HEADING_SEPARATOR, SCHEMA, check_format, database_path, read,
+    read::{Known, given},
+    segments_folder, sql,
 };
 use crate::error::{Error, Result};
-use crate::model::{Chunk, Encoding, Id, Media, Metadata, Rows, SegmentEntry, Trust};
+use crate::model::{Chunk, Encoding, Given, Id, Media, Metadata, Rows, SegmentEntry, Trust};
 
 /// Holds the writer's lock until dropped.
 pub struct Writer {
@@ -67,12 +68,20 @@ pub struct NewDocument<'d> {
     pub bom: bool,
     pub title: &'d str,
     pub metadata: &'d Metadata,
+    pub given: &'d Given,
     pub trust: Trust,
     pub source_type: Option<&'d str>,
     pub repo: Option<&'d str>,
     pub text: &'d str,
     pub chunks: &'d [(Id, Chunk)],
     pub indexed_ns: i64,
+}
+
+/// A document that no walk finds, with what tells it from others of the same name.
+pub struct Kept {
+    pub path: String,
+    pub disk_path: Option<Vec<u8>>,
+    pub given: Given,
 }
 
 impl Writer {
@@ -94,21 +103,18 @@ impl Writer {
         let fail = sql(&self.path);
         self.connection.busy_timeout(Duration::from_secs(5)).map_err(&fail)?;
         self.connection.set_prepared_statement_cache_capacity(32);
-        let tables: i64 =
-            self.connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0)).map_err(&fail)?;
-        if tables > 0 {
-            check_format(&self.connection, &self.path)?;
-        }
+        let made = check_format(&self.connection, &self.path)?;
         // NORMAL: a power cut may cost the last steps, never the consistency of those before them.
         let settings = "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA cache_size = -16384;";
         self.connection.execute_batch(settings).map_err(&fail)?;
-        if tables == 0 {
+        if !made {
             let create = format!(
-                "BEGIN IMMEDIATE; {SCHEMA} PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {FORMAT}; COMMIT;"
+                "BEGIN IMMEDIATE; {SCHEMA} PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {FORMAT};"
             );
             self.connection.execute_batch(&create).map_err(&fail)?;
             // Revisions of two stores that had the same folder must not be taken for one another.
             self.set_meta("store_id", format!("{} {now}", std::process::id()))?;
+            self.commit()?;
         }
         Ok(())
     }
@@ -169,7 +175,7 @@ impl Writer {
             d.repo,
             d.metadata.created,
             d.metadata.updated,
-            json!({"aliases": d.metadata.aliases, "extra": d.metadata.extra}).to_string(),
+            front(d),
             d.chunks.len() as i64,
             d.indexed_ns,
         ])?;
@@ -260,18 +266,37 @@ impl Writer {
     pub fn known(&self, source: &str) -> Result<BTreeMap<String, Known>> {
         let select = || -> rusqlite::Result<BTreeMap<String, Known>> {
             let mut statement = self.connection.prepare_cached(
-                "SELECT path, id, size, mtime_ns, checked_ns, hash, walked FROM documents WHERE source = ?",
+                "SELECT id, size, mtime_ns, checked_ns, hash, walked, path FROM documents WHERE source = ?",
+            )?;
+            let rows = statement.query_map([source], |row| Ok((row.get(6)?, known_row(row)?)))?;
+            rows.collect()
+        };
+        select().map_err(sql(&self.path))
+    }
+
+    pub fn known_by_id(&self, id: Id) -> Result<Option<Known>> {
+        self.connection
+            .prepare_cached("SELECT id, size, mtime_ns, checked_ns, hash, walked FROM documents WHERE doc_id = ?")
+            .and_then(|mut statement| statement.query_row([id.0], known_row).optional())
+            .map_err(sql(&self.path))
+    }
+
+    /// What was said about a document by whoever brought it.
+    pub fn given(&self, document: u32) -> Result<Given> {
+        self.connection
+            .prepare_cached("SELECT json_extract(front, '$.given') FROM documents WHERE id = ?")
+            .and_then(|mut statement| statement.query_row([document], |row| given(row, 0)))
+            .map_err(sql(&self.path))
+    }
+
+    /// The documents of a source that no walk finds.
+    pub fn kept(&self, source: &str) -> Result<Vec<Kept>> {
+        let select = || -> rusqlite::Result<Vec<Kept>> {
+            let mut statement = self.connection.prepare_cached(
+                "SELECT path, disk_path, json_extract(front, '$.given') FROM documents WHERE source = ? AND NOT walked ORDER BY id",
             )?;
             let rows = statement.query_map([source], |row| {
-                let known = Known {
-                    row: row.get(1)?,
-                    size: row.get::<_, i64>(2)? as u64,
-                    mtime_ns: row.get(3)?,
-                    checked_ns: row.get(4)?,
-                    hash: row.get(5)?,
-                    walked: row.get(6)?,
-                };
-                Ok((row.get(0)?, known))
+                Ok(Kept { path: row.get(0)?, disk_path: row.get(1)?, given: given(row, 2)? })
             })?;
             rows.collect()
         };
@@ -382,22 +407,6 @@ impl Writer {
     }
 }
 
-/// A document's chunk rows become tombstones of the segments they lie in.
-pub fn bury(
-    entries: &mut [SegmentEntry],
-    dead: &[u32],
-    mut ordinal: impl FnMut(&SegmentEntry, u32) -> Result<Option<u32>>,
-) -> Result<()> {
-    for &row in dead {
-        if let Some(entry) = entries.iter_mut().find(|entry| entry.rows.contains(&row))
-            && let Some(ordinal) = ordinal(entry, row)?
-        {
-            entry.tombstones.insert(ordinal as usize);
-        }
-    }
-    Ok(())
-}
-
 struct Lock {
     file: File,
     info: PathBuf,
@@ -446,6 +455,25 @@ impl Drop for Lock {
         drop(std::fs::remove_file(&self.info));
         drop(self.file.unlock());
     }
+}
+
+fn front(document: &NewDocument) -> String {
+    let mut front = json!({"aliases": document.metadata.aliases, "extra": document.metadata.extra});
+    if *document.given != Given::default() {
+        front["given"] = json!(document.given);
+    }
+    front.to_string()
+}
+
+fn known_row(row: &Row) -> rusqlite::Result<Known> {
+    Ok(Known {
+        row: row.get(0)?,
+        size: row.get::<_, i64>(1)? as u64,
+        mtime_ns: row.get(2)?,
+        checked_ns: row.get(3)?,
+        hash: row.get(4)?,
+        walked: row.get(5)?,
+    })
 }
 
 fn join_headings(headings: &[String]) -> String {

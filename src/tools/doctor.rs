@@ -16,7 +16,9 @@ pub fn run(kb: &Kb) -> Doctor {
 /// What was found to be well, or what is wrong.
 type Finding = Result<String>;
 
-const CHECKS: &[(&str, fn(&Kb) -> Finding)] = &[
+type Probe = fn(&Kb) -> Finding;
+
+const CHECKS: &[(&str, Probe)] = &[
     ("config", config),
     ("root", root),
     ("data_dir", data_dir),
@@ -97,7 +99,7 @@ fn last_ingest(kb: &Kb) -> Finding {
     let last = kb.read_store(|store| store.meta_text("last_ingest_at"))?.unwrap_or_else(|| "never".into());
     Ok(match kb.interrupted() {
         Some(before) => format!(
-            "{last}; the one begun at {} by process {} was interrupted, the corpus is whole as it was before: run `kebab-lite ingest`",
+            "{last}; the one begun at {} by process {} was interrupted, the corpus is whole as its last complete step left it: run `kebab-lite ingest`",
             before.since, before.pid
         ),
         None => last,

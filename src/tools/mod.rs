@@ -6,6 +6,9 @@
 pub mod args;
 pub mod bulk;
 pub mod doctor;
+pub mod fetch;
+pub mod ingest_file;
+pub mod ingest_stdin;
 pub mod resource;
 pub mod schema;
 pub mod search;
@@ -161,6 +164,38 @@ pub const TOOLS: &[Tool] = &[
         run: |kb, arguments, context| text(&bulk::run(kb, bulk::queries(arguments)?, context)?),
     },
     Tool {
+        name: "fetch",
+        title: "Read a passage",
+        description: "Read the exact text behind a hit: a chunk with its neighbours, a document, or a span of lines. \
+            Give one of chunk_id, doc_id, path and uri (a citation's).",
+        effect: Effect::Reads,
+        cost: Cost::Quick,
+        input_schema: r#"{"type": "object", "additionalProperties": false, "properties": {
+            "chunk_id": {"type": "string"},
+            "doc_id": {"type": "string"},
+            "path": {"type": "string"},
+            "uri": {"type": "string", "description": "such as docs/a.md#L3-L9"},
+            "source": {"type": "string", "description": "with path, where two sources have it"},
+            "context": {"type": "integer", "description": "chunks before and after, 0-20, default 0"},
+            "line_start": {"type": "integer", "description": "from 1"},
+            "line_end": {"type": "integer", "description": "inclusive"},
+            "max_tokens": {"type": "integer", "description": "from 1, default 20000"}
+        }}"#,
+        output_schema: r#"{"type": "object", "required": ["schema_version", "kind", "doc_id", "doc_path", "stale", "truncated"], "properties": {
+            "schema_version": {"const": "fetch_result.v1"},
+            "kind": {"type": "string", "enum": ["chunk", "doc", "span"]},
+            "text": {"type": "string"},
+            "chunk": {"type": "object", "required": ["chunk_id", "heading_path", "text", "source_spans"]},
+            "line_start": {"type": "integer"}, "effective_end": {"type": "integer"}
+        }}"#,
+        examples: &[],
+        run: |kb, arguments, context| {
+            let mut input = fetch::Input::from_json(value(arguments)?)?;
+            input.max_tokens = context.tokens.of(input.max_tokens);
+            text(&fetch::run(kb, &input)?)
+        },
+    },
+    Tool {
         name: "schema",
         title: "What is indexed",
         description: "What the index holds (documents by kind, language and repository, last ingest) and what this \
@@ -197,7 +232,46 @@ pub const TOOLS: &[Tool] = &[
             text(&doctor::run(kb))
         },
     },
+    Tool {
+        name: "ingest_file",
+        title: "Index a file",
+        description: "Index one file of the user's folder, new or changed, at once.",
+        effect: Effect::Writes,
+        cost: Cost::Slow,
+        input_schema: r#"{"type": "object", "additionalProperties": false, "required": ["path"], "properties": {
+            "path": {"type": "string", "description": "absolute, or relative to the root"},
+            "title": {"type": "string"},
+            "tags": {"type": "array", "items": {"type": "string"}}
+        }}"#,
+        output_schema: INGEST_OUTPUT,
+        examples: &[],
+        run: |kb, arguments, _| text(&ingest_file::run(kb, &ingest_file::Input::from_json(value(arguments)?)?)?),
+    },
+    Tool {
+        name: "ingest_stdin",
+        title: "Remember a text",
+        description: "Keep a text as a document of its own, found by later searches. The same title and source_uri \
+            replace it. No file of the user's is written.",
+        effect: Effect::Writes,
+        cost: Cost::Slow,
+        input_schema: r#"{"type": "object", "additionalProperties": false, "required": ["text", "title"], "properties": {
+            "text": {"type": "string", "description": "Markdown"},
+            "title": {"type": "string"},
+            "source_uri": {"type": "string", "description": "where it comes from"},
+            "tags": {"type": "array", "items": {"type": "string"}},
+            "lang": {"type": "string"},
+            "trust_level": {"type": "string", "enum": ["primary", "secondary", "generated"]}
+        }}"#,
+        output_schema: INGEST_OUTPUT,
+        examples: &[r##"{"text": "# Plan\n\nShip on Friday.", "title": "Plan", "tags": ["note"]}"##],
+        run: |kb, arguments, _| text(&ingest_stdin::run(kb, &ingest_stdin::Input::from_json(value(arguments)?)?)?),
+    },
 ];
+
+const INGEST_OUTPUT: &str = r#"{"type": "object", "required": ["schema_version", "new", "updated", "unchanged", "errors", "items"], "properties": {
+    "schema_version": {"const": "ingest_report.v1"},
+    "items": {"type": ["array", "null"], "items": {"type": "object", "required": ["path", "result"]}}
+}}"#;
 
 const NO_INPUT: &str = r#"{"type": "object", "additionalProperties": false, "properties": {}}"#;
 

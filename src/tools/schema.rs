@@ -1,7 +1,5 @@
 //! `schema`: what this build can do, and what the corpus holds.
 
-use std::collections::BTreeMap;
-
 use jiff::Timestamp;
 
 use super::search::is_stale;
@@ -47,7 +45,7 @@ const CAPABILITIES: &[(&str, bool)] = &[
     ("mcp_server", true),
     ("rag_multi_turn", false),
     ("search_cache", false),
-    ("single_file_ingest", false),
+    ("single_file_ingest", true),
     ("streaming_ask", false),
     ("vector_search", false),
 ];
@@ -71,9 +69,4 @@ fn stats(kb: &Kb, store: &Reader) -> Result<Stats> {
         index_bytes: IndexBytes { sqlite, index: store.segments()?.iter().map(|entry| entry.bytes).sum() },
         stale_doc_count: stale as u64,
     })
-}
-
-/// Sorted, as a map keeps it.
-pub fn capabilities() -> BTreeMap<&'static str, bool> {
-    CAPABILITIES.iter().copied().collect()
 }

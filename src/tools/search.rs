@@ -218,7 +218,8 @@ fn phrase_holders(view: &View, query: &Query) -> Result<Bits> {
 /// How long a search without terms may read the corpus.
 const LITERAL_TIME: Duration = Duration::from_secs(2);
 
-/// Reads the chunks for a text as it stands, folded; more occurrences rank first, by BM25's saturation of one term.
+/// Reads the documents for a text as it stands, folded; more occurrences in a chunk rank first, by BM25's saturation of
+/// one term.
 fn literal(view: &View, text: &str, accept: &Accept, limit: usize, hints: &mut Vec<String>) -> Result<Vec<Scored>> {
     let needle = fold(text.trim()).replace('"', "");
     let needle = needle.trim();
@@ -227,20 +228,26 @@ fn literal(view: &View, text: &str, accept: &Accept, limit: usize, hints: &mut V
         return Ok(found);
     }
     let deadline = Instant::now() + LITERAL_TIME;
-    let mut texts = Texts::new(view);
-    'segments: for live in &view.index.segments {
-        for ordinal in 0..live.segment.chunks() as u32 {
-            let rows = live.segment.rows(ordinal)?;
-            if live.tombstones.has(ordinal as usize) || !accept.takes(rows) {
-                continue;
-            }
-            let count = fold(&texts.read(rows)?).matches(needle).count() as f32;
+    for document in view.store.documents()? {
+        if accept.documents.is_some_and(|taken| !taken.has(document.row as usize)) {
+            continue;
+        }
+        if Instant::now() > deadline {
+            hints.push(
+                "The query has no searchable word, and the corpus is too large to read all of it for one; add a word."
+                    .into(),
+            );
+            break;
+        }
+        let text = view.store.text(document.row, 0..view.store.text_len(document.row)?)?;
+        if !fold(&text).contains(needle) {
+            continue;
+        }
+        for chunk in view.store.chunks_of(document.row)? {
+            let count = fold(&readable(document.media, &text[chunk.chunk.bytes])).matches(needle).count() as f32;
             if count > 0.0 {
-                found.push(Scored { score: count * 2.2 / (count + 1.2), rows });
-            }
-            if Instant::now() > deadline {
-                hints.push("The query has no searchable word, and the corpus is too large to read all of it for one; add a word.".into());
-                break 'segments;
+                let rows = Rows { chunk: chunk.row, document: document.row };
+                found.push(Scored { score: count * MAX_WEIGHT / (count + MAX_WEIGHT - 1.0), rows });
             }
         }
     }

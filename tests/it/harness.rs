@@ -83,7 +83,7 @@ impl Dir {
             .env("APPDATA", self.home().join("AppData/Roaming"))
             .env("LOCALAPPDATA", self.home().join("AppData/Local"));
         command.env("KEBAB_STORAGE_DATA_DIR", self.data());
-        Cmd { command, args, stdin: Vec::new(), limit: Duration::from_secs(60) }
+        Cmd { command, args, stdin: Vec::new(), limit: Duration::from_secs(60), killed_after: None }
     }
 }
 
@@ -93,6 +93,22 @@ impl Drop for Dir {
         if !thread::panicking() {
             std::fs::remove_dir_all(&self.base).expect("the test's own folder");
         }
+    }
+}
+
+/// xorshift64*: the same numbers in every run.
+pub struct Random(u64);
+
+impl Random {
+    pub fn new(seed: u64) -> Random {
+        Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
+    }
+
+    pub fn below(&mut self, limit: usize) -> usize {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) as usize % limit
     }
 }
 
@@ -106,6 +122,7 @@ pub struct Cmd {
     args: Vec<OsString>,
     stdin: Vec<u8>,
     limit: Duration,
+    killed_after: Option<Duration>,
 }
 
 impl Cmd {
@@ -116,6 +133,16 @@ impl Cmd {
 
     pub fn unset(mut self, name: &str) -> Cmd {
         self.command.env_remove(name);
+        self
+    }
+
+    /// Starts the program through another one, such as `setpriv`.
+    pub fn under(mut self, runner: &[&str]) -> Cmd {
+        let mut command = Command::new(runner[0]);
+        command.args(&runner[1..]).arg(self.command.get_program()).args(self.command.get_args()).env_clear();
+        command.current_dir(self.command.get_current_dir().expect("set"));
+        command.envs(self.command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        self.command = command;
         self
     }
 
@@ -134,6 +161,12 @@ impl Cmd {
     pub fn limit(mut self, limit: Duration) -> Cmd {
         self.limit = limit;
         self
+    }
+
+    /// Runs until that moment at most, then ends as a power cut would end it. The status is None if it came to that.
+    pub fn run_killed_after(mut self, moment: Duration) -> Output {
+        self.killed_after = Some(moment);
+        self.run()
     }
 
     /// Stdout goes elsewhere, and is empty in the result.
@@ -177,12 +210,18 @@ impl Cmd {
             if let Some(status) = child.try_wait().expect("a process can be waited for") {
                 break status;
             }
+            if self.killed_after.is_some_and(|moment| started.elapsed() >= moment) {
+                // It may have ended this instant.
+                drop(child.kill());
+                break child.wait().expect("a killed process ends");
+            }
             if started.elapsed() > self.limit {
                 child.kill().expect("a process can be killed");
                 child.wait().expect("a killed process ends");
                 panic!("{:?} did not end within {:?}", self.args, self.limit);
             }
-            thread::sleep(Duration::from_millis(2));
+            let left = self.killed_after.map_or(Duration::MAX, |moment| moment.saturating_sub(started.elapsed()));
+            thread::sleep(left.min(Duration::from_millis(2)));
         };
         feeder.join().expect("the feeder");
         let text = |reader: Option<thread::JoinHandle<Vec<u8>>>| match reader {

@@ -2,6 +2,12 @@
 
 mod cli;
 mod clients;
+mod crash;
+mod fetch;
 mod harness;
+mod ingest;
+mod ingest_one;
 mod mcp;
 mod mcp_life;
+mod search;
+mod wire;

@@ -44,7 +44,7 @@ pub(super) fn normal_time(raw: &str) -> Option<String> {
 }
 
 /// The lower-case primary tag of a BCP 47 language tag.
-pub(super) fn primary_tag(raw: &str) -> Option<String> {
+pub fn primary_tag(raw: &str) -> Option<String> {
     let tag = raw.trim().split(['-', '_']).next()?.to_ascii_lowercase();
     ((2..=8).contains(&tag.len()) && tag.bytes().all(|b| b.is_ascii_lowercase())).then_some(tag)
 }

@@ -14,6 +14,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 pub use code::separator;
+pub use front_matter::primary_tag;
 pub use html::text_spans;
 pub use media::media_of;
 
