@@ -14,7 +14,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("index", &["error", "model"]),
     ("ingest/decode", &["model"]),
     ("ingest/parse", &["model"]),
-    ("ingest/chunk", &["model", "ingest/parse"]),
+    ("ingest/chunk", &["model", "ingest/decode", "ingest/parse"]),
     ("kb", &["config", "error", "index", "store"]),
     (
         "ingest",
@@ -56,7 +56,7 @@ const ONLY: &[(&str, &[&str])] = &[
     ("rust_stemmers", &["index/tokenize.rs"]),
     ("rayon", &["ingest/prepare.rs", "ingest/publish.rs"]),
     ("ignore", &["ingest/walk.rs"]),
-    ("encoding_rs", &["ingest/decode.rs"]),
+    ("encoding_rs", &["ingest/decode.rs", "ingest/chunk/tests.rs"]),
     ("pulldown_cmark", &["ingest/parse/"]),
     ("html5gum", &["ingest/parse/"]),
     ("saphyr", &["ingest/parse/"]),
