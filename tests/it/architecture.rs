@@ -14,7 +14,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("index", &["error", "model"]),
     ("ingest/decode", &["model"]),
     ("ingest/parse", &["model"]),
-    ("ingest/chunk", &["model", "ingest/decode", "ingest/parse"]),
+    ("ingest/chunk", &["model", "ingest/parse"]),
     ("kb", &["config", "error", "index", "store"]),
     (
         "ingest",
@@ -211,7 +211,8 @@ fn imports_go_down_the_list() {
     let allowed: BTreeMap<&str, &[&str]> = ROOMS.iter().copied().collect();
     let mut edges: BTreeSet<(&str, &str)> = BTreeSet::new();
     let mut wrong = Vec::new();
-    for file in sources() {
+    // Tests may look up: they drive a room through its callers.
+    for file in sources().into_iter().filter(|file| !file.path.ends_with("tests.rs")) {
         let from = room(&file.path);
         for import in imports(&file) {
             let Some(to) = ROOMS
