@@ -1,5 +1,7 @@
 //! The one integration binary: every test drives the real program in a folder of its own.
 
+mod answers;
+mod architecture;
 mod cli;
 mod clients;
 mod crash;

@@ -1,4 +1,5 @@
 use super::*;
+use crate::ingest::decode::{decode, source_offset};
 use crate::ingest::parse::{parse, readable};
 
 fn limits(target_tokens: u32, max_tokens: u32, overlap_tokens: u32) -> Limits {
@@ -187,6 +188,99 @@ fn any_input_keeps_the_invariants() {
             check(path, &text, &limits(8 + random(20) as u32, 8 + random(40) as u32, overlap));
         }
     }
+}
+
+/// One name for each parser and for each family of code, and some that no table knows.
+const NAMES: &[&str] = &[
+    "a.md",
+    "a.mdx",
+    "a.rst",
+    "a.adoc",
+    "a.org",
+    "a.html",
+    "a.xhtml",
+    "a.txt",
+    "a.log",
+    "a.rs",
+    "a.py",
+    "a.go",
+    "a.c",
+    "a.ts",
+    "a.java",
+    "a.rb",
+    "a.sh",
+    "a.sql",
+    "a.json",
+    "a.yaml",
+    "a.toml",
+    "a.xml",
+    "a.css",
+    "a.lua",
+    "a.hs",
+    "Makefile",
+    "Dockerfile",
+    "CMakeLists.txt",
+    "a.unknown",
+    "noextension",
+    ".md",
+    "a.",
+    "",
+];
+
+/// Bytes in any of the encodings, whole or broken, or in none.
+fn bytes(random: &mut impl FnMut(usize) -> usize) -> Vec<u8> {
+    let mut text = String::new();
+    for _ in 0..random(40) {
+        match random(3) {
+            0 => text.push_str(SAMPLES[random(SAMPLES.len())].1),
+            1 => text.push_str(SPICE[random(SPICE.len())]),
+            _ => text.push_str(["한국어 문서를 ", "naïve café ", "plain words ", "東京 "][random(4)]),
+        }
+    }
+    let mut bytes = match random(7) {
+        0 => [b"\xEF\xBB\xBF", text.as_bytes()].concat(),
+        1 => [b"\xFF\xFE".to_vec(), text.encode_utf16().flat_map(u16::to_le_bytes).collect()].concat(),
+        2 => [b"\xFE\xFF".to_vec(), text.encode_utf16().flat_map(u16::to_be_bytes).collect()].concat(),
+        3 => encoding_rs::EUC_KR.encode(&text).0.into_owned(),
+        4 => (0..random(400)).map(|_| random(256) as u8).collect(),
+        5 => encoding_rs::WINDOWS_1252
+            .encode("# Déjà vu\n\nUn café à Zürich.\n".repeat(random(20)).as_str())
+            .0
+            .into_owned(),
+        _ => text.into_bytes(),
+    };
+    for _ in 0..random(3) * random(3) {
+        let at = random(bytes.len() + 1);
+        match random(3) {
+            0 => bytes.insert(at, random(256) as u8),
+            1 => bytes.truncate(at.max(bytes.len() / 2)),
+            _ => bytes.iter_mut().skip(at).take(1).for_each(|byte| *byte = random(256) as u8),
+        }
+    }
+    bytes
+}
+
+#[test]
+fn any_bytes_are_refused_or_keep_the_invariants() {
+    let mut state = 0xD1B5_4A32_D192_ED03_u64;
+    let mut random = |below: usize| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 16) as usize % below.max(1)
+    };
+    let mut read = std::collections::BTreeMap::new();
+    for round in 0..6000 {
+        let bytes = bytes(&mut random);
+        let path = NAMES[round % NAMES.len()];
+        let Ok(decoded) = decode(bytes.clone()) else { continue };
+        *read.entry(decoded.encoding.as_str()).or_insert(0) += 1;
+        let end = source_offset(&decoded.text, decoded.text.len(), decoded.encoding, decoded.had_bom);
+        assert_eq!(end, bytes.len() as u64, "{:?} read as {}", bytes, decoded.encoding);
+        check(path, &decoded.text, &limits(8 + random(30) as u32, 8 + random(60) as u32, random(2) as u32 * 3));
+    }
+    let often = read.iter().filter(|(_, count)| **count >= 50).map(|(encoding, _)| *encoding);
+    assert_eq!(often.collect::<Vec<_>>(), ["euc-kr", "utf-16be", "utf-16le", "utf-8", "windows-1252"], "{read:?}");
 }
 
 fn check(path: &str, text: &str, limits: &Limits) {
