@@ -290,7 +290,7 @@ fn nothing_in_the_library_prints_or_ends_the_process() {
             let found = code.match_indices(word).find(|(at, _)| {
                 // Inside a string it is text to be parsed.
                 let line = code[..*at].rsplit('\n').next().unwrap_or("");
-                line.matches('"').count() % 2 == 0
+                line.matches('"').count().is_multiple_of(2)
             });
             assert_eq!(found, None, "{}", file.path);
         }
