@@ -14,7 +14,7 @@ use rustc_hash::FxHashMap;
 
 use super::Index;
 use super::build::MAX_WEIGHT;
-use super::postings::{Cursor, Postings};
+use super::postings::{Cursor, Postings, encode};
 use super::segment::Segment;
 use super::tokenize::{Analyzer, Field, Script, WORD_MARK, phrase_form, script_of};
 use crate::error::Result;
@@ -58,6 +58,18 @@ impl Query {
         });
         query
     }
+
+    /// The terms that a text cannot lack if it holds the phrases: no whole Korean words, which compounds do not have, and
+    /// no single characters, which a bigram may hold.
+    pub fn of_phrases(phrases: &[String]) -> Query {
+        let mut query = Query::default();
+        Analyzer::new(Field::Grams).terms(&phrases.join(" "), |term| {
+            if !is_single(term) && !query.terms.iter().any(|(known, _)| known == term) {
+                query.terms.push((term.to_owned(), 1));
+            }
+        });
+        query
+    }
 }
 
 /// A chunk with its score, by its rows in the store.
@@ -93,7 +105,7 @@ pub fn top(index: &Index, query: &Query, accept: &Accept, limit: usize) -> Resul
     let mut best = Best::new(limit);
     for (i, live) in index.segments.iter().enumerate() {
         let weighted = terms.iter().filter_map(|term| {
-            let cursor = Cursor::new(term.lists[i]?);
+            let cursor = Cursor::new(term.lists[i].as_ref()?.postings());
             Some(Weighted { cursor, weight: ((term.weight * scale).round() as u32).max(1) })
         });
         scan(&live.segment, &live.tombstones, weighted.collect(), accept, &mut best)?;
@@ -142,16 +154,31 @@ fn seek_all(cursors: &mut [Cursor<'_>], ordinal: u32) -> Option<u32> {
 /// A chunk is scored by at most this many terms, the rarest ones: a pasted book must not stall the server.
 const MAX_TERMS: usize = 512;
 
-/// A single CJK character stands for at most this many of the bigrams it leads.
-const MAX_EXPANSIONS: usize = 128;
-
 const WINDOW: usize = 4096;
 
 /// A term that occurs, with its list in each segment.
 struct Term<'i> {
-    lists: Vec<Option<Postings<'i>>>,
+    lists: Vec<Option<List<'i>>>,
     /// idf · count.
     weight: f32,
+}
+
+enum List<'i> {
+    Stored(Postings<'i>),
+    /// Several stored lists made into one.
+    Merged {
+        len: usize,
+        bytes: Vec<u8>,
+    },
+}
+
+impl List<'_> {
+    fn postings(&self) -> Postings<'_> {
+        match self {
+            List::Stored(postings) => *postings,
+            List::Merged { len, bytes } => Postings::new(*len, bytes),
+        }
+    }
 }
 
 /// ln(1 + (N − df + ½)/(df + ½)).
@@ -165,18 +192,15 @@ pub fn idf(index: &Index, df: usize) -> f32 {
 fn weigh<'i>(index: &'i Index, query: &Query) -> Result<Vec<Term<'i>>> {
     let mut weighed = Vec::with_capacity(query.terms.len());
     for (term, count) in &query.terms {
-        let mut group = vec![lists(index, term)?];
-        if is_single(term) {
-            for bigram in led_by(index, term)? {
-                group.push(lists(index, &bigram)?);
-            }
-        }
+        let list = |segment: &'i Segment| match is_single(term) {
+            true => led_by(segment, term),
+            false => Ok(segment.postings(term)?.map(List::Stored)),
+        };
+        let lists = index.segments.iter().map(|live| list(&live.segment)).collect::<Result<Vec<_>>>()?;
         // Chunks that hold the term, deleted ones that still lie in a segment included, as in N.
-        let df = |lists: &Vec<Option<Postings>>| lists.iter().flatten().map(|list| list.len).sum::<usize>();
-        let all = group.iter().map(df).sum::<usize>();
-        if all > 0 {
-            let weight = idf(index, all) * *count as f32;
-            weighed.extend(group.into_iter().filter(|lists| df(lists) > 0).map(|lists| Term { lists, weight }));
+        let df = lists.iter().flatten().map(|list| list.postings().len).sum::<usize>();
+        if df > 0 {
+            weighed.push(Term { lists, weight: idf(index, df) * *count as f32 });
         }
     }
     if weighed.len() > MAX_TERMS {
@@ -186,21 +210,22 @@ fn weigh<'i>(index: &'i Index, query: &Query) -> Result<Vec<Term<'i>>> {
     Ok(weighed)
 }
 
-fn lists<'i>(index: &'i Index, term: &str) -> Result<Vec<Option<Postings<'i>>>> {
-    index.segments.iter().map(|live| live.segment.postings(term)).collect()
-}
-
-/// The bigrams a character leads, in any segment.
-fn led_by(index: &Index, character: &str) -> Result<Vec<String>> {
-    let mut bigrams = Vec::new();
-    for live in &index.segments {
-        bigrams.extend(live.segment.terms_with_prefix(character, MAX_EXPANSIONS)?);
+/// The chunks that hold a character of an unspaced script, or a Korean word that begins with it: those of the bigrams it
+/// leads, each at its largest impact.
+fn led_by<'i>(segment: &'i Segment, character: &str) -> Result<Option<List<'i>>> {
+    let mut postings = Vec::new();
+    for term in segment.terms_with_prefix(character)? {
+        if term.chars().count() <= 2
+            && let Some(list) = segment.postings(&term)?
+        {
+            list.for_each(|posting| postings.push(posting));
+        }
     }
-    bigrams.retain(|term| term.chars().count() == 2);
-    bigrams.sort_unstable();
-    bigrams.dedup();
-    bigrams.truncate(MAX_EXPANSIONS);
-    Ok(bigrams)
+    postings.sort_unstable_by_key(|posting| (posting.ordinal, std::cmp::Reverse(posting.impact)));
+    postings.dedup_by_key(|posting| posting.ordinal);
+    let mut bytes = Vec::new();
+    encode(&postings, &mut bytes);
+    Ok((!postings.is_empty()).then_some(List::Merged { len: postings.len(), bytes }))
 }
 
 /// One character of a script whose words are found by bigrams.

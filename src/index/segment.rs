@@ -162,16 +162,13 @@ impl Segment {
         Ok(None)
     }
 
-    /// The terms that start with `prefix`, in order, at most `limit`.
-    pub fn terms_with_prefix(&self, prefix: &str, limit: usize) -> Result<Vec<String>> {
+    /// The terms that start with `prefix`, in order.
+    pub fn terms_with_prefix(&self, prefix: &str) -> Result<Vec<String>> {
         let mut found = Vec::new();
         for entry in self.terms_from(self.block_of(prefix.as_bytes())?)? {
             let term = entry?.term;
             if term.starts_with(prefix.as_bytes()) {
                 found.push(String::from_utf8_lossy(&term).into_owned());
-                if found.len() == limit {
-                    break;
-                }
             } else if term.as_slice() > prefix.as_bytes() {
                 break;
             }
@@ -541,7 +538,7 @@ mod tests {
         for absent in ["", "term", "term0000x", "zebra", "a"] {
             assert_eq!(ordinals(&segment, absent), None, "{absent}");
         }
-        assert_eq!(segment.terms_with_prefix("term001", 20).unwrap().len(), 10);
+        assert_eq!(segment.terms_with_prefix("term001").unwrap().len(), 10);
         assert_eq!(segment.rows(5).unwrap(), Rows { chunk: 105, document: 100 });
     }
 

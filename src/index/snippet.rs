@@ -15,7 +15,7 @@ pub struct Matcher {
     /// For each term of the query its place in the query.
     terms: FxHashMap<String, usize>,
     /// `beginning` of the terms: most words of a text are passed over by this alone.
-    beginnings: Vec<[u8; 3]>,
+    beginnings: Vec<[u8; 2]>,
     grams: Analyzer,
     words: Analyzer,
 }
@@ -32,16 +32,20 @@ impl Matcher {
     pub fn new(query: &Query) -> Matcher {
         let terms: FxHashMap<String, usize> =
             query.terms.iter().enumerate().map(|(place, (term, _))| (term.clone(), place)).collect();
-        let mut beginnings: Vec<[u8; 3]> = terms.keys().map(|term| beginning(term.as_bytes())).collect();
+        let mut beginnings: Vec<[u8; 2]> = terms.keys().map(|term| beginning(term.as_bytes())).collect();
         beginnings.sort_unstable();
         beginnings.dedup();
         Matcher { terms, beginnings, grams: Analyzer::new(Field::Grams), words: Analyzer::new(Field::Words) }
     }
 
-    /// Whether the word begins like a term; a term of fewer letters says nothing about those behind it.
+    /// Whether the word begins like a term.
     fn may_match(&self, word: &[u8]) -> bool {
-        let word = beginning(word);
-        self.beginnings.iter().any(|term| term.iter().zip(word).all(|(&letter, other)| letter == 0 || letter == other))
+        let first = word.first().map_or(0, u8::to_ascii_lowercase);
+        let second = match word.get(1).map_or(0, u8::to_ascii_lowercase) {
+            b'y' => b'i',
+            other => other,
+        };
+        self.beginnings.iter().any(|term| term[0] == first && (term[1] == 0 || term[1] == second))
     }
 
     /// The words of `text` that hold a term, in order.
@@ -77,12 +81,14 @@ impl Matcher {
     }
 }
 
-/// The first three letters, which stemming keeps but for `y`, which may become `i`; 0 behind the end.
-fn beginning(word: &[u8]) -> [u8; 3] {
-    std::array::from_fn(|i| match word.get(i).map_or(0, u8::to_ascii_lowercase) {
+/// The letters that a word shares with its stem: the first, and in a term of four letters or more the second, but for
+/// `y`, which may become `i`. 0 stands for any letter.
+fn beginning(term: &[u8]) -> [u8; 2] {
+    let letter = |i: usize| match term.get(i).map_or(0, u8::to_ascii_lowercase) {
         b'y' if i > 0 => b'i',
         other => other,
-    })
+    };
+    [letter(0), if term.len() >= 4 { letter(1) } else { 0 }]
 }
 
 /// The window of at most `limit` characters that holds the most different terms, then the most matches, then

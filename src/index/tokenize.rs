@@ -103,6 +103,23 @@ impl Analyzer {
         }
     }
 
+    /// A folded word with letters beyond ASCII: its parts at `.` and `_`, and the whole without them.
+    fn foreign_identifier(&self, piece: &str, scratch: &mut String, emit: &mut impl FnMut(&str)) {
+        let mut parts = 0;
+        for part in piece.split(['.', '_', '\'']).filter(|part| !part.is_empty()) {
+            parts += 1;
+            match part.is_ascii() {
+                true => self.word(part, scratch, emit),
+                false => emit(cut(part)),
+            }
+        }
+        if parts > 1 {
+            scratch.clear();
+            scratch.extend(piece.chars().filter(|c| !matches!(c, '.' | '_' | '\'')));
+            emit(cut(scratch));
+        }
+    }
+
     /// A run with characters beyond ASCII: normalised, then split by script.
     fn unicode_run(&self, run: &str, scratch: &mut String, emit: &mut impl FnMut(&str)) {
         let folded = fold(run);
@@ -110,19 +127,18 @@ impl Analyzer {
         for (script, piece) in ScriptPieces(&folded) {
             match script {
                 Script::Alphabetic if piece.is_ascii() => self.ascii_run(piece, scratch, emit),
-                Script::Alphabetic => emit(cut(piece)),
+                Script::Alphabetic => self.foreign_identifier(piece, scratch, emit),
                 Script::Unspaced => {
                     grams(piece, emit);
-                    // The last character alone, so that a query of one character finds every run it stands in:
-                    // elsewhere it leads a bigram, which the dictionary can look up by prefix.
-                    if let Some((last, _)) = piece.char_indices().next_back().filter(|(at, _)| *at > 0) {
-                        emit(&piece[last..]);
-                    }
+                    last_of_run(piece, emit);
                 }
                 // A particle glued to a foreign word (`MCP를`) says nothing.
                 Script::Hangul if previous_was_word && PARTICLE_SET.contains(piece) => {}
                 Script::Hangul => match self.field {
-                    Field::Grams => grams(piece, emit),
+                    Field::Grams => {
+                        grams(piece, emit);
+                        last_of_run(piece, emit);
+                    }
                     Field::Words => {
                         scratch.clear();
                         scratch.push(WORD_MARK);
@@ -211,6 +227,14 @@ fn grams(piece: &str, emit: &mut impl FnMut(&str)) {
     for third in starts {
         emit(&piece[first..third]);
         (first, second) = (second, third);
+    }
+}
+
+/// The last character of a longer run alone, so that a query of one character finds every run it stands in: elsewhere it
+/// leads a bigram, which the dictionary can look up by prefix.
+fn last_of_run(piece: &str, emit: &mut impl FnMut(&str)) {
+    if let Some((last, _)) = piece.char_indices().next_back().filter(|(at, _)| *at > 0) {
+        emit(&piece[last..]);
     }
 }
 
@@ -441,7 +465,7 @@ mod tests {
 
     #[test]
     fn korean_has_two_fields() {
-        assert_eq!(terms(Field::Grams, "검색을 하는"), ["검색", "색을", "하는"]);
+        assert_eq!(terms(Field::Grams, "검색을 하는"), ["검색", "색을", "을", "하는", "는"]);
         assert_eq!(terms(Field::Words, "검색을 저장소에서는"), ["\u{1}검색", "\u{1}저장소"]);
         assert_eq!(terms(Field::Words, "검색하는 꽃을"), ["\u{1}검색", "\u{1}꽃을"]);
         assert_eq!(terms(Field::Words, "재시작server MCP를"), ["\u{1}재시작", "server", "mcp"]);

@@ -91,6 +91,9 @@ impl Args {
             },
             Some(other) => return Err(wrong(name, needed, &other)),
         };
+        if items.len() > MAX_LIST {
+            return Err(Error::input(name, format!("at most {MAX_LIST} entries are allowed, found {}", items.len())));
+        }
         let texts = items.into_iter().map(|item| match item {
             Value::String(text) => Ok(text),
             other => Err(wrong(name, needed, &other)),
@@ -136,13 +139,18 @@ impl Args {
         self.map.remove(name).filter(|value| !value.is_null())
     }
 
-    /// Accepts `other` as another name of `name`.
+    /// Accepts `other` as another name of `name`; both at once are refused as an unknown argument.
     pub fn alias(&mut self, other: &str, name: &'static str) {
-        if let Some(value) = self.map.remove(other) {
-            self.map.entry(name).or_insert(value);
+        if !self.map.contains_key(name)
+            && let Some(value) = self.map.remove(other)
+        {
+            self.map.insert(name.to_owned(), value);
         }
     }
 }
+
+/// Entries of a list: more of them would be a mistake, or an attack on the store's statement size.
+const MAX_LIST: usize = 1000;
 
 fn parse_id(name: &str, text: &str) -> Result<Id> {
     let wrong =

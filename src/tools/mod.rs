@@ -9,6 +9,7 @@ pub mod doctor;
 pub mod fetch;
 pub mod ingest_file;
 pub mod ingest_stdin;
+mod rank;
 pub mod resource;
 pub mod schema;
 pub mod search;

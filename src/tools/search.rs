@@ -1,25 +1,24 @@
 //! `search`: the best passages for a query, with citations.
 
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use globset::{GlobBuilder, GlobMatcher};
 use jiff::Timestamp;
 use serde_json::Value;
+use unicode_normalization::UnicodeNormalization;
 
 use super::args::Args;
+use super::rank::{Texts, needle, rank};
 use super::with_repair;
 use crate::config::Config;
 use crate::error::{Error, Result};
-use crate::index::build::MAX_WEIGHT;
-use crate::index::lexical::{self, Accept, Query, Scored};
+use crate::index;
+use crate::index::lexical::{Query, Scored};
 use crate::index::snippet::{Match, Matcher, window};
-use crate::index::tokenize::{fold, holds_phrase, phrase_form};
-use crate::index::{self};
-use crate::ingest::parse::readable;
 use crate::ingest::{chunk, mtime_ns, nanoseconds};
 use crate::kb::{Kb, View};
-use crate::model::{Bits, Filter, Media, Mode, Rows, ScoreKind, Trust};
+use crate::model::{Filter, Media, Mode, ScoreKind, Trust};
 use crate::store::{ChunkRow, DocumentRow};
 use crate::wire::{
     Citation, FusionInput, Hit, Retrieval, SearchHitV1, SearchResponse, SearchResponseV1, Timing, Trace, TraceEntry,
@@ -55,7 +54,7 @@ impl SearchInput {
             trace: args.flag("trace")?,
             filter: Filter {
                 tags: args.list("tag")?,
-                lang: args.text("lang")?.map(|lang| lang.to_lowercase()),
+                lang: args.text("lang")?.map(|lang| primary_tag(&lang)),
                 path_glob: glob(&mut args, "path_glob")?,
                 trust_min: args.word("trust_min", Trust::parse, &Trust::choices())?,
                 media: args
@@ -162,136 +161,12 @@ fn search(kb: &Kb, view: &View, input: &SearchInput) -> Result<SearchResponse> {
     })
 }
 
-/// The best `limit` chunks. A phrase is one more term of BM25 with its own idf, at full weight; if the query is nothing
-/// but phrases, the hits are the passages that hold them all. A query without a single term (only punctuation, emoji or
-/// function words) is looked for as it stands.
-fn rank(
-    view: &View,
-    input: &SearchInput,
-    query: &Query,
-    documents: Option<&Bits>,
-    limit: usize,
-    hints: &mut Vec<String>,
-) -> Result<Vec<Scored>> {
-    let accept = Accept { documents, chunks: None };
-    if query.terms.is_empty() {
-        return literal(view, &input.query, &accept, limit, hints);
-    }
-    let mut ranked = Vec::new();
-    if !query.phrases.is_empty() {
-        let holders = phrase_holders(view, query)?;
-        let bonus = lexical::idf(&view.index, holders.len()) * MAX_WEIGHT * query.phrases.len() as f32;
-        ranked = lexical::top(&view.index, query, &Accept { documents, chunks: Some(&holders) }, limit)?;
-        if ranked.is_empty() {
-            hints.push(
-                "No passage holds the quoted words next to each other; search without the quotes to find them apart."
-                    .into(),
-            );
-        }
-        ranked.iter_mut().for_each(|scored| scored.score += bonus);
-        if query.only_phrases {
-            return Ok(ranked);
-        }
-        let others = lexical::top(&view.index, query, &accept, limit)?;
-        ranked.extend(others.into_iter().filter(|scored| !holders.has(scored.rows.chunk as usize)));
-        ranked.sort_by(|a, b| b.score.total_cmp(&a.score).then(a.rows.chunk.cmp(&b.rows.chunk)));
-        ranked.truncate(limit);
-        return Ok(ranked);
-    }
-    ranked.extend(lexical::top(&view.index, query, &accept, limit)?);
-    Ok(ranked)
-}
-
-/// The chunks that hold every phrase of the query, by row.
-fn phrase_holders(view: &View, query: &Query) -> Result<Bits> {
-    let mut texts = Texts::new(view);
-    let mut holders = Bits::default();
-    for rows in lexical::matching_all(&view.index, &Query::parse(&query.phrases.join(" ")))? {
-        let form = phrase_form(&texts.read(rows)?);
-        if query.phrases.iter().all(|phrase| holds_phrase(&form, phrase)) {
-            holders.insert(rows.chunk as usize);
-        }
-    }
-    Ok(holders)
-}
-
-/// How long a search without terms may read the corpus.
-const LITERAL_TIME: Duration = Duration::from_secs(2);
-
-/// Reads the documents for a text as it stands, folded; more occurrences in a chunk rank first, by BM25's saturation of
-/// one term.
-fn literal(view: &View, text: &str, accept: &Accept, limit: usize, hints: &mut Vec<String>) -> Result<Vec<Scored>> {
-    let needle = fold(text.trim()).replace('"', "");
-    let needle = needle.trim();
-    let mut found = Vec::new();
-    if needle.is_empty() {
-        return Ok(found);
-    }
-    let deadline = Instant::now() + LITERAL_TIME;
-    for document in view.store.documents()? {
-        if accept.documents.is_some_and(|taken| !taken.has(document.row as usize)) {
-            continue;
-        }
-        if Instant::now() > deadline {
-            hints.push(
-                "The query has no searchable word, and the corpus is too large to read all of it for one; add a word."
-                    .into(),
-            );
-            break;
-        }
-        let text = view.store.text(document.row, 0..view.store.text_len(document.row)?)?;
-        if !fold(&text).contains(needle) {
-            continue;
-        }
-        for chunk in view.store.chunks_of(document.row)? {
-            let count = fold(&readable(document.media, &text[chunk.chunk.bytes])).matches(needle).count() as f32;
-            if count > 0.0 {
-                let rows = Rows { chunk: chunk.row, document: document.row };
-                found.push(Scored { score: count * MAX_WEIGHT / (count + MAX_WEIGHT - 1.0), rows });
-            }
-        }
-    }
-    found.sort_by(|a, b| b.score.total_cmp(&a.score).then(a.rows.chunk.cmp(&b.rows.chunk)));
-    found.truncate(limit);
-    Ok(found)
-}
-
-/// Readable texts of chunks, with the document that was read last kept at hand.
-struct Texts<'v> {
-    view: &'v View<'v>,
-    document: Option<DocumentRow>,
-}
-
-impl<'v> Texts<'v> {
-    fn new(view: &'v View<'v>) -> Self {
-        Texts { view, document: None }
-    }
-
-    fn read(&mut self, rows: Rows) -> Result<String> {
-        let chunk = self.view.store.chunk(rows.chunk)?;
-        let text = self.view.store.text(rows.document, chunk.chunk.bytes)?;
-        Ok(match self.document(rows.document)?.media {
-            Media::Html => readable(Media::Html, &text).into_owned(),
-            _ => text,
-        })
-    }
-
-    fn document(&mut self, row: u32) -> Result<&DocumentRow> {
-        if self.document.as_ref().is_none_or(|document| document.row != row) {
-            self.document = None;
-        }
-        match &mut self.document {
-            Some(document) => Ok(document),
-            empty => Ok(empty.insert(self.view.store.document(row)?)),
-        }
-    }
-}
-
 /// The hits of one page, with what is needed to shorten their snippets.
 struct Page<'p> {
     config: &'p Config,
-    view: &'p View<'p>,
     matcher: Matcher,
+    /// What a query without terms looks for.
+    needle: Option<String>,
     now: Timestamp,
     snippet_chars: usize,
     texts: Texts<'p>,
@@ -302,14 +177,15 @@ struct Entry {
     hit: Hit,
     text: String,
     matches: Vec<Match>,
+    changed: bool,
 }
 
 impl<'p> Page<'p> {
     fn new(kb: &'p Kb, view: &'p View<'p>, query: &Query, input: &'p SearchInput) -> Self {
         Page {
             config: &kb.config,
-            view,
             matcher: Matcher::new(query),
+            needle: query.terms.is_empty().then(|| needle(&input.query)),
             now: Timestamp::now(),
             snippet_chars: input.snippet_chars.unwrap_or(kb.config.search.snippet_chars),
             texts: Texts::new(view),
@@ -318,14 +194,9 @@ impl<'p> Page<'p> {
     }
 
     fn add(&mut self, rank: usize, scored: Scored, weak: bool) -> Result<()> {
-        let chunk = self.view.store.chunk(scored.rows.chunk)?;
-        let source = self.view.store.text(scored.rows.document, chunk.chunk.bytes.clone())?;
-        let document = self.texts.document(scored.rows.document)?;
-        let text = match document.media {
-            Media::Html => readable(Media::Html, &source).into_owned(),
-            _ => source,
-        };
+        let (document, chunk, text) = self.texts.read(scored.rows)?;
         let stale = is_stale(self.config, document, self.now);
+        let changed = is_changed(self.config, document);
         let hit = Hit {
             schema_version: SearchHitV1,
             rank,
@@ -358,7 +229,11 @@ impl<'p> Page<'p> {
             source_id: document.source.clone(),
             trust_level: document.trust,
         };
-        let mut entry = Entry { hit, matches: self.matcher.matches(&text), text };
+        let matches = match &self.needle {
+            Some(needle) => literal_matches(&text, needle),
+            None => self.matcher.matches(&text),
+        };
+        let mut entry = Entry { hit, matches, text, changed };
         entry.show(self.snippet_chars);
         self.entries.push(entry);
         Ok(())
@@ -390,11 +265,19 @@ impl<'p> Page<'p> {
     }
 
     fn stale_hint(&self) -> Option<String> {
-        let stale = self.entries.iter().filter(|entry| entry.hit.stale).count();
+        let changed = self.entries.iter().filter(|entry| entry.changed).count();
         let all = self.entries.len();
-        (stale > 0)
-            .then(|| format!("{stale} of {all} hits are stale; run `kebab-lite ingest` to bring the index up to date."))
+        (changed > 0).then(|| {
+            format!("The files of {changed} of {all} hits have changed since; run `kebab-lite ingest` to bring the index up to date.")
+        })
     }
+}
+
+/// Where a text stands in another, letters of either case alike as far as ASCII goes.
+fn literal_matches(text: &str, needle: &str) -> Vec<Match> {
+    // Lower-casing ASCII keeps every byte in its place.
+    let lower = text.to_ascii_lowercase();
+    lower.match_indices(needle).map(|(at, found)| Match { range: at..at + found.len(), terms: vec![0] }).collect()
 }
 
 /// A budget counts four characters a token.
@@ -420,6 +303,11 @@ pub fn is_stale(config: &Config, document: &DocumentRow, now: Timestamp) -> bool
     if days > 0 && nanoseconds(now) - document.indexed_ns > days * 86_400_000_000_000 {
         return true;
     }
+    is_changed(config, document)
+}
+
+/// The file is not what was indexed, or is gone.
+fn is_changed(config: &Config, document: &DocumentRow) -> bool {
     match file_of(config, document).map(std::fs::metadata) {
         Some(Ok(metadata)) => metadata.len() != document.size || mtime_ns(&metadata) != document.mtime_ns,
         Some(Err(_)) => true,
@@ -440,6 +328,11 @@ fn file_of(config: &Config, document: &DocumentRow) -> Option<PathBuf> {
         Some(bytes) => Some(source.root.join(String::from_utf8_lossy(bytes).as_ref())),
         None => Some(source.root.join(&document.path)),
     }
+}
+
+/// `ko-KR` → `ko`, as documents are labelled.
+fn primary_tag(lang: &str) -> String {
+    lang.split(['-', '_']).next().unwrap_or(lang).to_lowercase()
 }
 
 fn citation(document: &DocumentRow, chunk: &ChunkRow) -> Citation {
@@ -501,6 +394,8 @@ fn parse_cursor(cursor: &str, binding: &str) -> Result<usize> {
 
 fn glob(args: &mut Args, name: &'static str) -> Result<Option<GlobMatcher>> {
     let Some(pattern) = args.text(name)? else { return Ok(None) };
+    // Paths are stored NFC and without a leading `./`; shells complete both.
+    let pattern: String = pattern.strip_prefix("./").unwrap_or(&pattern).nfc().collect();
     let built = GlobBuilder::new(&pattern).literal_separator(true).build();
     built.map(|glob| Some(glob.compile_matcher())).map_err(|error| {
         Error::input_hint(

@@ -231,7 +231,7 @@ fn changed_and_vanished_files_are_stale() {
     assert_eq!(stale(), [true, true, false]);
     let response = search(&dir, "apple", "").ok().json();
     let hint = response["hint"].as_str().unwrap();
-    assert!(hint.contains("2 of 3 hits are stale; run `kebab-lite ingest`"), "{hint}");
+    assert!(hint.contains("files of 2 of 3 hits have changed since; run `kebab-lite ingest`"), "{hint}");
     assert_eq!(dir.cmd(["schema", "--json"]).ok().json()["stats"]["stale_doc_count"], 2);
     dir.cmd(["ingest"]).ok();
     assert_eq!(stale(), [false, false]);
@@ -336,4 +336,53 @@ fn vectors_are_refused_and_their_absence_is_told() {
     assert_eq!(hybrid["hits"], lexical["hits"]);
     assert_eq!(lexical["hits"][0]["score_kind"], "bm25");
     assert_eq!(lexical["hits"][0]["retrieval"]["method"], "lexical");
+}
+
+#[test]
+fn phrases_are_found_in_compounds_titles_and_among_function_words() {
+    let dir = Dir::indexed(&[
+        ("compound.md", "검색엔진 최적화와 재검색\n"),
+        ("particle.md", "검색을 한다\n"),
+        ("hamlet.md", "To be or not to be, said Hamlet.\n"),
+        ("other.md", "Hamlet may well be to blame.\n"),
+        ("titled.md", "---\ntitle: Release Checklist\n---\nTick every box.\n"),
+        ("apart.md", "A checklist comes before each release.\n"),
+    ]);
+    assert_eq!(found(&dir, "\"검색\"", ""), ["compound.md", "particle.md"]);
+    assert_eq!(found(&dir, "\"Release Checklist\"", ""), ["titled.md"]);
+    let answer = search(&dir, "\"to be\" hamlet", "").ok().json();
+    assert_eq!(paths(&answer), ["hamlet.md", "other.md"]);
+    assert!(!answer["hint"].as_str().unwrap_or_default().contains("quoted"), "{answer}");
+    let filtered = search(&dir, "\"검색을 한다\"", "--media code").ok().json();
+    assert!(filtered["hint"].as_str().unwrap_or_default().contains("within the filters"), "{filtered}");
+}
+
+#[test]
+fn single_characters_and_foreign_identifiers_are_found_wherever_they_stand() {
+    let many: String = (0..150).map(|i| format!("한{} ", char::from_u32(0xAC00 + i * 7).unwrap())).collect();
+    let dir = Dir::indexed(&[
+        ("many.md", many.as_str()),
+        ("last.md", "한힣\n"),
+        ("key.md", "단축키\n"),
+        ("naive.md", "see naïve.js and Straße_test\n"),
+    ]);
+    assert_eq!(found(&dir, "한", ""), ["last.md", "many.md"]);
+    assert_eq!(found(&dir, "한", "--path-glob last.md"), ["last.md"]);
+    assert_eq!(found(&dir, "키", ""), ["key.md"]);
+    assert_eq!(found(&dir, "naïve", ""), ["naive.md"]);
+    assert_eq!(found(&dir, "straße", ""), ["naive.md"]);
+    assert_eq!(found(&dir, "naïve", "--path-glob ./*.md"), ["naive.md"]);
+}
+
+#[test]
+fn snippets_show_irregular_stems_and_literal_matches() {
+    let filler = "Filler words stand here. ".repeat(30);
+    let dir = Dir::indexed(&[
+        ("stem.md", format!("{filler} While using kangaroo pouches. {filler}\n").as_str()),
+        ("rocket.md", format!("{filler} Launch 🚀 day. {filler}\n").as_str()),
+    ]);
+    for (query, shown) in [("use", "using"), ("🚀", "🚀")] {
+        let answer = search(&dir, query, "--snippet-chars 60").ok().json();
+        assert!(hits(&answer)[0]["snippet"].as_str().unwrap().contains(shown), "{answer}");
+    }
 }

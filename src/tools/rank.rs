@@ -1,0 +1,153 @@
+//! Which chunks answer a query, and in which order: terms, phrases, and texts that hold no term at all.
+
+use super::search::SearchInput;
+use crate::error::Result;
+use crate::index::build::MAX_WEIGHT;
+use crate::index::lexical::{self, Accept, Query, Scored};
+use crate::index::tokenize::{fold, holds_phrase, phrase_form};
+use crate::ingest::parse::readable;
+use crate::kb::View;
+use crate::model::{Bits, Media, Rows};
+use crate::store::{ChunkRow, DocumentRow};
+
+/// The best `limit` chunks. A phrase is one more term of BM25 with its own idf, at full weight; if the query is nothing
+/// but phrases, the hits are the passages that hold them all. A query without a single term (only punctuation, emoji or
+/// function words) is looked for as it stands.
+pub fn rank(
+    view: &View,
+    input: &SearchInput,
+    query: &Query,
+    documents: Option<&Bits>,
+    limit: usize,
+    hints: &mut Vec<String>,
+) -> Result<Vec<Scored>> {
+    let accept = Accept { documents, chunks: None };
+    if query.terms.is_empty() {
+        return literal(view, &input.query, &accept, limit, hints);
+    }
+    if query.phrases.is_empty() {
+        return lexical::top(&view.index, query, &accept, limit);
+    }
+    let holders = phrase_holders(view, query, &accept)?;
+    let bonus = lexical::idf(&view.index, holders.len()) * MAX_WEIGHT * query.phrases.len() as f32;
+    let mut ranked = lexical::top(&view.index, query, &Accept { documents, chunks: Some(&holders) }, limit)?;
+    if holders.is_empty() {
+        let where_ = if documents.is_some() { "No passage within the filters holds" } else { "No passage holds" };
+        hints.push(format!(
+            "{where_} the quoted words next to each other; search without the quotes to find them apart."
+        ));
+    }
+    ranked.iter_mut().for_each(|scored| scored.score += bonus);
+    if !query.only_phrases {
+        let others = lexical::top(&view.index, query, &accept, limit)?;
+        ranked.extend(others.into_iter().filter(|scored| !holders.has(scored.rows.chunk as usize)));
+        ranked.sort_by(|a, b| b.score.total_cmp(&a.score).then(a.rows.chunk.cmp(&b.rows.chunk)));
+        ranked.truncate(limit);
+    }
+    Ok(ranked)
+}
+
+/// What of a query without terms is looked for.
+pub fn needle(query: &str) -> String {
+    fold(query.trim()).replace('"', "").trim().to_owned()
+}
+
+/// The chunks that hold every phrase of the query, in their text, their title or their headings, by row.
+fn phrase_holders(view: &View, query: &Query, accept: &Accept) -> Result<Bits> {
+    let narrow = Query::of_phrases(&query.phrases);
+    let mut candidates = match narrow.terms.is_empty() {
+        // Phrases of function words have no lists; what the rest of the query matches is looked through.
+        true => {
+            lexical::top(&view.index, query, accept, view.index.chunks())?.iter().map(|scored| scored.rows).collect()
+        }
+        false => lexical::matching_all(&view.index, &narrow)?,
+    };
+    // Neighbours share a document, whose text is read once.
+    candidates.sort_unstable_by_key(|rows| (rows.document, rows.chunk));
+    let mut texts = Texts::new(view);
+    let mut holders = Bits::default();
+    for rows in candidates.into_iter().filter(|rows| accept.takes(*rows)) {
+        let (document, chunk, body) = texts.read(rows)?;
+        let titles = [&document.title].into_iter().chain(&chunk.chunk.heading_path);
+        let forms: Vec<String> =
+            std::iter::once(body.as_str()).chain(titles.map(String::as_str)).map(phrase_form).collect();
+        if query.phrases.iter().all(|phrase| forms.iter().any(|form| holds_phrase(form, phrase))) {
+            holders.insert(rows.chunk as usize);
+        }
+    }
+    Ok(holders)
+}
+
+/// How much text a search without terms reads at most.
+const LITERAL_BYTES: usize = 256 << 20;
+
+/// Reads the documents for a text as it stands, folded; more occurrences in a chunk rank first, by BM25's saturation of
+/// one term.
+fn literal(view: &View, text: &str, accept: &Accept, limit: usize, hints: &mut Vec<String>) -> Result<Vec<Scored>> {
+    let needle = needle(text);
+    let mut found = Vec::new();
+    if needle.is_empty() {
+        return Ok(found);
+    }
+    let mut read = 0;
+    for document in view.store.documents()? {
+        if accept.documents.is_some_and(|taken| !taken.has(document.row as usize)) {
+            continue;
+        }
+        if read > LITERAL_BYTES {
+            hints.push(
+                "The query has no searchable word, and the corpus is too large to read all of it for one; add a word."
+                    .into(),
+            );
+            break;
+        }
+        let text = view.store.text(document.row, 0..view.store.text_len(document.row)?)?;
+        read += text.len();
+        if !fold(&text).contains(&needle) {
+            continue;
+        }
+        for chunk in view.store.chunks_of(document.row)? {
+            let count = fold(&readable(document.media, &text[chunk.chunk.bytes])).matches(&needle).count() as f32;
+            if count > 0.0 {
+                let rows = Rows { chunk: chunk.row, document: document.row };
+                found.push(Scored { score: count * MAX_WEIGHT / (count + MAX_WEIGHT - 1.0), rows });
+            }
+        }
+    }
+    found.sort_by(|a, b| b.score.total_cmp(&a.score).then(a.rows.chunk.cmp(&b.rows.chunk)));
+    found.truncate(limit);
+    Ok(found)
+}
+
+/// Readable texts of chunks, with the document that was read last kept at hand.
+pub struct Texts<'v> {
+    view: &'v View<'v>,
+    document: Option<DocumentRow>,
+}
+
+impl<'v> Texts<'v> {
+    pub fn new(view: &'v View<'v>) -> Self {
+        Texts { view, document: None }
+    }
+
+    pub fn read(&mut self, rows: Rows) -> Result<(&DocumentRow, ChunkRow, String)> {
+        let chunk = self.view.store.chunk(rows.chunk)?;
+        let source = self.view.store.text(rows.document, chunk.chunk.bytes.clone())?;
+        let document = self.document(rows.document)?;
+        let text = match document.media {
+            Media::Html => readable(Media::Html, &source).into_owned(),
+            _ => source,
+        };
+        Ok((document, chunk, text))
+    }
+
+    fn document(&mut self, row: u32) -> Result<&DocumentRow> {
+        if self.document.as_ref().is_none_or(|document| document.row != row) {
+            self.document = None;
+        }
+        match &mut self.document {
+            Some(document) => Ok(document),
+            empty => Ok(empty.insert(self.view.store.document(row)?)),
+        }
+    }
+}
