@@ -443,10 +443,7 @@ fn an_answer_stays_under_a_mebibyte_whatever_is_asked_for() {
     let dir = Dir::new();
     dir.config("[ingest.chunking]\ntarget_tokens = 4000\nmax_chunk_tokens = 4000\n");
     for place in 0..120 {
-        dir.write(
-            &format!("{place}.md"),
-            format!("# Apple {place}\n\n{}\n", "\"b\" \\\"가나다\" ".repeat(250)),
-        );
+        dir.write(&format!("{place}.md"), format!("# Apple {place}\n\n{}\n", "\"b\" \\\"가나다\" ".repeat(250)));
     }
     dir.cmd(["ingest"]).ok();
     let mut server = Server::start(&dir);
@@ -460,9 +457,8 @@ fn an_answer_stays_under_a_mebibyte_whatever_is_asked_for() {
         let answer: Value = serde_json::from_str(&line).unwrap();
         assert_eq!(answer["result"]["structuredContent"]["truncated"], true);
     }
-    let queries: Vec<Value> = (0..8)
-        .map(|_| json!({"query": "apple", "k": 50, "snippet_chars": 100000, "max_tokens": 10_000_000}))
-        .collect();
+    let queries: Vec<Value> =
+        (0..8).map(|_| json!({"query": "apple", "k": 50, "snippet_chars": 100000, "max_tokens": 10_000_000})).collect();
     server.say(&json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "bulk_search", "arguments": {"queries": queries}}}));
     let line = server.line();
     assert!(line.len() < 1 << 20, "{}", line.len());
