@@ -1,7 +1,7 @@
 //! The dispatcher, message by message, and a great many broken ones.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 use serde_json::{Value, json};
 
@@ -115,12 +115,9 @@ fn a_line_that_is_no_message_has_one_answer() {
 #[test]
 fn marks_and_line_ends_are_no_matter_and_some_lines_are_not_answered() {
     let ping = "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}";
-    for line in [
-        format!("\u{feff}{ping}"),
-        format!("{ping}\r"),
-        format!("  {ping} \t"),
-        format!("{ping}").replace("ping", "pi\\u006eg"),
-    ] {
+    for line in
+        [format!("\u{feff}{ping}"), format!("{ping}\r"), format!("  {ping} \t"), ping.replace("ping", "pi\\u006eg")]
+    {
         assert_eq!(ask(&line), json!({"jsonrpc": "2.0", "id": 1, "result": {}}));
     }
     for line in [

@@ -42,7 +42,7 @@ pub struct Tool {
     pub input_schema: &'static str,
     /// JSON Schema of the wire struct: what a reader may rely on.
     pub output_schema: &'static str,
-    /// Arguments that work on any corpus, as JSON objects.
+    /// Arguments that work on any corpus, as JSON objects; none where a tool needs something of this one.
     pub examples: &'static [&'static str],
     /// The wire struct as compact JSON.
     pub run: fn(&Kb, &RawValue, &Context) -> Result<String>,

@@ -1,1 +1,110 @@
-//! Placeholder.
+//! The official clients against the program. They need Python or Node and a registry to install from; where one is
+//! missing, the test says so on stderr and passes. `KEBAB_CLIENT_TESTS=require` makes a skip a failure.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::mcp::notes;
+
+/// Where the packages are kept between runs: installing them takes far longer than using them.
+fn packages(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("clients").join(name);
+    std::fs::create_dir_all(&folder).expect("a folder for packages");
+    folder
+}
+
+/// True if it ran and succeeded; else the reason goes to stderr.
+fn succeeds(command: &mut Command) -> bool {
+    match command.output() {
+        Ok(output) if output.status.success() => true,
+        Ok(output) => {
+            eprintln!("{command:?}: {}\n{}", output.status, String::from_utf8_lossy(&output.stderr));
+            false
+        }
+        Err(error) => {
+            eprintln!("{command:?}: {error}");
+            false
+        }
+    }
+}
+
+fn skip(what: &str) {
+    let required = std::env::var_os("KEBAB_CLIENT_TESTS").is_some_and(|value| value == "require");
+    assert!(!required, "{what} could not be installed");
+    // Not through the test's captured output, which nobody sees when it passes.
+    use std::io::Write;
+    writeln!(std::io::stderr(), "\n*** SKIPPED: {what} could not be installed; the program was NOT run against it ***")
+        .ok();
+}
+
+/// Runs a client script that starts `kebab-lite mcp` itself.
+#[track_caller]
+fn run(mut client: Command) {
+    let dir = notes();
+    let server = dir.cmd(["mcp"]).into_command();
+    client.arg(server.get_program()).args(["mcp", "--root"]).arg(dir.root()).arg("--data-dir").arg(dir.data());
+    let output = client.output().expect("the client starts");
+    assert!(
+        output.status.success(),
+        "{client:?}: {}\n{}\n{}",
+        output.status,
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    eprint!("{}", String::from_utf8_lossy(&output.stdout));
+}
+
+fn script(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients").join(name)
+}
+
+fn python(requirement: &str, folder: &str) {
+    let venv = packages(folder);
+    let python = venv.join(if cfg!(windows) { "Scripts/python.exe" } else { "bin/python" });
+    let installed = || Command::new(&python).args(["-c", "import mcp"]).output().is_ok_and(|out| out.status.success());
+    let install = || {
+        succeeds(Command::new("python3").args(["-m", "venv"]).arg(&venv))
+            && succeeds(Command::new(&python).args(["-m", "pip", "install", "--quiet", requirement]))
+    };
+    if !installed() && !install() {
+        return skip(&format!("the Python package {requirement}"));
+    }
+    let mut client = Command::new(&python);
+    client.arg(script("python_stdio.py"));
+    run(client);
+}
+
+fn typescript(package: &str, folder: &str) {
+    let place = packages(folder);
+    let installed = || place.join("node_modules").is_dir();
+    let install = || {
+        std::fs::write(place.join("package.json"), "{\"private\":true}").is_ok()
+            && succeeds(Command::new("npm").args(["install", "--silent", package]).current_dir(&place))
+    };
+    if !installed() && !install() {
+        return skip(&format!("the npm package {package}"));
+    }
+    let mut client = Command::new("node");
+    client.arg(script("typescript_stdio.mjs")).current_dir(&place);
+    run(client);
+}
+
+#[test]
+fn the_python_sdk_1() {
+    python("mcp==1.30.*", "python1");
+}
+
+#[test]
+fn the_python_sdk_2() {
+    python("mcp==2.*", "python2");
+}
+
+#[test]
+fn the_typescript_sdk_1() {
+    typescript("@modelcontextprotocol/sdk@1", "typescript1");
+}
+
+#[test]
+fn the_typescript_client_2() {
+    typescript("@modelcontextprotocol/client@2", "typescript2");
+}
