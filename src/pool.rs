@@ -122,7 +122,13 @@ mod tests {
         let (release, gate) = bounded::<()>(0);
         for _ in 0..10 {
             let gate = gate.clone();
-            pool.submit(Lane::Slow, Box::new(move || drop(gate.recv()))).unwrap();
+            pool.submit(
+                Lane::Slow,
+                Box::new(move || {
+                    gate.recv().ok();
+                }),
+            )
+            .unwrap();
         }
         let (done, answers) = bounded(1);
         pool.submit(Lane::Quick, Box::new(move || done.send("quick").unwrap())).unwrap();
@@ -139,7 +145,7 @@ mod tests {
         for _ in 0..10 {
             let (gate, done) = (gate.clone(), done.clone());
             let job = Box::new(move || {
-                drop(gate.recv());
+                gate.recv().ok();
                 done.send(()).unwrap();
             });
             match pool.submit(Lane::Slow, job) {
