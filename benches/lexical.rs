@@ -3,11 +3,15 @@
 //!
 //! `cargo bench --bench lexical [-- CHUNKS]`
 
+#[path = "common/corpus.rs"]
+mod corpus;
+
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Instant;
 
 use bm25::{SearchEngineBuilder, Tokenizer};
+use corpus::Language;
 use kebab_lite::index::build::{Builder, DEFAULT_AVERAGES, Passage};
 use kebab_lite::index::lexical::{Accept, Query, top};
 use kebab_lite::index::tokenize::{Analyzer, Field};
@@ -21,10 +25,9 @@ const K: usize = 10;
 
 fn main() {
     let chunks = std::env::args().skip(1).find_map(|arg| arg.parse().ok()).unwrap_or(100_000);
-    let mut random = Random(0x5EED);
-    let vocabulary = vocabulary(&mut random, 60_000);
-    let corpus: Vec<String> = (0..chunks).map(|_| text(&mut random, &vocabulary, WORDS_A_CHUNK)).collect();
-    let queries: Vec<String> = (0..QUERIES).map(|_| query(&mut random, &corpus)).collect();
+    let mut language = Language::new();
+    let corpus: Vec<String> = (0..chunks).map(|_| language.passage(WORDS_A_CHUNK)).collect();
+    let queries: Vec<String> = (0..QUERIES).map(|_| language.query(&corpus)).collect();
     println!("{chunks} chunks of {WORDS_A_CHUNK} words, {QUERIES} queries of 2 to 6 words, k {K}");
 
     let index = ours(&corpus);
@@ -98,56 +101,5 @@ impl Tokenizer for Terms {
         let mut terms = Vec::new();
         Analyzer::new(Field::Grams).terms(text, |term| terms.push(term.to_owned()));
         terms
-    }
-}
-
-/// Pronounceable made-up words, the more frequent ones shorter.
-fn vocabulary(random: &mut Random, size: usize) -> Vec<String> {
-    const SYLLABLES: &[&str] =
-        &["ka", "to", "mi", "ren", "sol", "ve", "dur", "pa", "lin", "gor", "ze", "fal", "bu", "nim"];
-    (0..size)
-        .map(|rank| {
-            let syllables = 2 + rank.checked_ilog10().unwrap_or(0) as usize;
-            (0..syllables).map(|_| SYLLABLES[random.below(SYLLABLES.len())]).collect()
-        })
-        .collect()
-}
-
-/// Words by Zipf's law: the rank is the exponential of a uniform number.
-fn text(random: &mut Random, vocabulary: &[String], words: usize) -> String {
-    let mut text = String::new();
-    for _ in 0..words {
-        let rank = (vocabulary.len() as f64).powf(random.fraction()) as usize;
-        text.push_str(&vocabulary[rank.min(vocabulary.len()) - 1]);
-        text.push(' ');
-    }
-    text
-}
-
-/// Two to six words of some chunk, none of the hundred most frequent: those are this language's function words, which
-/// all three engines would be asked without.
-fn query(random: &mut Random, corpus: &[String]) -> String {
-    let words: Vec<&str> = corpus[random.below(corpus.len())].split(' ').filter(|word| word.len() >= 8).collect();
-    let picked: Vec<&str> = (0..2 + random.below(5)).map(|_| words[random.below(words.len())]).collect();
-    picked.join(" ")
-}
-
-/// xorshift64*: the same corpus in every run.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
-    }
-
-    fn below(&mut self, end: usize) -> usize {
-        (self.next() % end as u64) as usize
-    }
-
-    fn fraction(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
 }

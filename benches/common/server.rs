@@ -1,0 +1,156 @@
+//! A server process, driven over pipes by one thread. What the driver does for a request is write bytes prepared
+//! beforehand, many requests at a time, and count line feeds: `cat` in the server's place shows its limit.
+
+use std::io::{Read, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+pub struct Server {
+    child: Child,
+    /// Taken to close it.
+    stdin: Option<ChildStdin>,
+    stdout: ChildStdout,
+    buffer: Vec<u8>,
+}
+
+/// Lines to send again and again, in order.
+pub struct Requests {
+    bytes: Vec<u8>,
+    /// Where each line ends.
+    ends: Vec<usize>,
+}
+
+/// Memory of a process, in bytes.
+#[derive(Clone, Copy)]
+pub struct Resident {
+    pub all: f64,
+    /// Without the pages of mapped files, which other processes share and the system may take back.
+    pub anonymous: f64,
+}
+
+pub const INITIALIZE: &[u8] = br#"{"jsonrpc":"2.0","id":"first","method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"bench","version":"1"}}}
+"#;
+
+const INITIALIZED: &[u8] = b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}\n";
+
+impl Server {
+    pub fn spawn(mut command: Command) -> Server {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        let (stdin, stdout) = (child.stdin.take(), child.stdout.take().expect("piped"));
+        Server { child, stdin, stdout, buffer: vec![0; 256 << 10] }
+    }
+
+    /// A server that has been through the handshake.
+    pub fn ready(command: Command) -> Server {
+        let mut server = Server::spawn(command);
+        let answer = server.ask(INITIALIZE);
+        assert!(answer.starts_with(b"{") && !contains(answer, b"\"error\""), "{}", String::from_utf8_lossy(answer));
+        server.tell(INITIALIZED);
+        server
+    }
+
+    /// Sends lines that have no answer, or whose answers are read later.
+    pub fn tell(&mut self, lines: &[u8]) {
+        self.stdin.as_mut().expect("open until the end").write_all(lines).expect("the server reads");
+    }
+
+    /// Sends one line and waits for its answer.
+    pub fn ask(&mut self, line: &[u8]) -> &[u8] {
+        self.tell(line);
+        let mut filled = 0;
+        loop {
+            if filled == self.buffer.len() {
+                self.buffer.resize(2 * filled, 0);
+            }
+            let count = self.stdout.read(&mut self.buffer[filled..]).expect("the server's answers");
+            assert!(count > 0, "the server ended");
+            filled += count;
+            if self.buffer[filled - 1] == b'\n' {
+                return &self.buffer[..filled];
+            }
+        }
+    }
+
+    /// Answers a second with at most `window` requests under way, and never less than three quarters of them.
+    pub fn rate(&mut self, requests: &Requests, window: usize, time: Duration) -> f64 {
+        let started = Instant::now();
+        let (mut sent, mut answered) = (0, 0);
+        let mut asking = true;
+        while asking || answered < sent {
+            let room = window - (sent - answered);
+            if asking && room >= window / 4 {
+                let (lines, count) = requests.batch(sent, room);
+                self.tell(lines);
+                sent += count;
+            }
+            let count = self.stdout.read(&mut self.buffer).expect("the server's answers");
+            assert!(count > 0, "the server ended");
+            answered += self.buffer[..count].iter().filter(|byte| **byte == b'\n').count();
+            asking = started.elapsed() < time;
+        }
+        answered as f64 / started.elapsed().as_secs_f64()
+    }
+
+    /// None where the system has no /proc.
+    pub fn resident(&self) -> Option<Resident> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).ok()?;
+        let field = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+            line.split_whitespace().next()?.parse::<f64>().ok().map(|kilobytes| kilobytes * 1024.0)
+        };
+        Some(Resident { all: field("VmRSS:")?, anonymous: field("RssAnon:")? })
+    }
+
+    /// Closes stdin. How long the server takes to end, and how many lines it still says.
+    pub fn end(mut self) -> (Duration, usize) {
+        let started = Instant::now();
+        drop(self.stdin.take());
+        let mut said = 0;
+        loop {
+            match self.stdout.read(&mut self.buffer).expect("the server's answers") {
+                0 => break,
+                count => said += self.buffer[..count].iter().filter(|byte| **byte == b'\n').count(),
+            }
+        }
+        let status = self.child.wait().expect("a process can be waited for");
+        let time = started.elapsed();
+        assert!(status.success(), "{status}");
+        (time, said)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Only a failed bench leaves one running; what has ended cannot be killed, which is as well.
+        self.child.kill().ok();
+    }
+}
+
+impl Requests {
+    pub fn new(lines: impl IntoIterator<Item = String>) -> Requests {
+        let mut requests = Requests { bytes: Vec::new(), ends: Vec::new() };
+        for line in lines {
+            requests.bytes.extend_from_slice(line.as_bytes());
+            requests.bytes.push(b'\n');
+            requests.ends.push(requests.bytes.len());
+        }
+        requests
+    }
+
+    pub fn lines(&self) -> impl Iterator<Item = &[u8]> + Clone {
+        self.bytes.split_inclusive(|byte| *byte == b'\n')
+    }
+
+    /// At most `count` lines from this position of the endless sequence, in one piece.
+    fn batch(&self, position: usize, count: usize) -> (&[u8], usize) {
+        let from = position % self.ends.len();
+        let to = (from + count).min(self.ends.len());
+        let start = if from == 0 { 0 } else { self.ends[from - 1] };
+        (&self.bytes[start..self.ends[to - 1]], to - from)
+    }
+}
+
+pub fn contains(text: &[u8], part: &[u8]) -> bool {
+    text.windows(part.len()).any(|window| window == part)
+}
