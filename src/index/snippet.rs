@@ -2,6 +2,7 @@
 //!
 //! Refuses: marks of omission and colours; those are the terminal's.
 
+use std::cell::RefCell;
 use std::ops::Range;
 
 use rustc_hash::FxHashMap;
@@ -18,6 +19,8 @@ pub struct Matcher {
     beginnings: Vec<[u8; 2]>,
     grams: Analyzer,
     words: Analyzer,
+    /// Words met before with their terms: hits on one query share most of theirs.
+    known: RefCell<FxHashMap<Box<str>, Vec<usize>>>,
 }
 
 /// A word of a text that holds terms of the query.
@@ -35,7 +38,13 @@ impl Matcher {
         let mut beginnings: Vec<[u8; 2]> = terms.keys().map(|term| beginning(term.as_bytes())).collect();
         beginnings.sort_unstable();
         beginnings.dedup();
-        Matcher { terms, beginnings, grams: Analyzer::new(Field::Grams), words: Analyzer::new(Field::Words) }
+        Matcher {
+            terms,
+            beginnings,
+            grams: Analyzer::new(Field::Grams),
+            words: Analyzer::new(Field::Words),
+            known: RefCell::default(),
+        }
     }
 
     /// Whether the word begins like a term.
@@ -54,6 +63,7 @@ impl Matcher {
         if self.terms.is_empty() {
             return found;
         }
+        let mut known = self.known.borrow_mut();
         for (start, word) in words(text) {
             let bytes = word.as_bytes();
             // Beyond its first byte a plain word is lower case; anything else may hold a term further in.
@@ -61,23 +71,36 @@ impl Matcher {
             if plain && !self.may_match(bytes) {
                 continue;
             }
-            let mut terms = Vec::new();
-            let mut note = |term: &str| {
-                if let Some(&place) = self.terms.get(term)
-                    && !terms.contains(&place)
-                {
-                    terms.push(place);
+            if let Some(terms) = known.get(word) {
+                if !terms.is_empty() {
+                    found.push(Match { range: start..start + word.len(), terms: terms.clone() });
                 }
-            };
-            self.grams.terms(word, &mut note);
-            if !word.is_ascii() {
-                self.words.terms(word, &mut note);
+                continue;
             }
+            let terms = self.terms_of(word);
             if !terms.is_empty() {
-                found.push(Match { range: start..start + word.len(), terms });
+                found.push(Match { range: start..start + word.len(), terms: terms.clone() });
             }
+            known.insert(word.into(), terms);
         }
         found
+    }
+
+    /// Places of the terms that the word holds.
+    fn terms_of(&self, word: &str) -> Vec<usize> {
+        let mut terms = Vec::new();
+        let mut note = |term: &str| {
+            if let Some(&place) = self.terms.get(term)
+                && !terms.contains(&place)
+            {
+                terms.push(place);
+            }
+        };
+        self.grams.terms(word, &mut note);
+        if !word.is_ascii() {
+            self.words.terms(word, &mut note);
+        }
+        terms
     }
 }
 
@@ -108,23 +131,34 @@ pub fn window(text: &str, matches: &[Match], limit: usize) -> Range<usize> {
     trim(text, start..cut)
 }
 
-/// Where the best run of matches that fits the window begins.
+/// Where the best run of matches that fits the window begins. The window slides: each match enters and leaves once.
 fn best_run(text: &str, matches: &[Match], limit: usize) -> Option<usize> {
     let room = limit - limit / 3;
+    let places = matches.iter().flat_map(|found| &found.terms).max().map_or(0, |place| place + 1);
+    let mut counts = vec![0usize; places];
+    let (mut different, mut all, mut entered) = (0, 0, 0);
     let mut best: Option<((usize, usize), usize)> = None;
+    let mut at = matches.first()?.range.start;
+    let mut end = forward(text, at, text.len(), room);
     for (i, first) in matches.iter().enumerate() {
-        let end = forward(text, first.range.start, text.len(), room);
-        let inside = matches[i..].iter().take_while(|found| found.range.end <= end);
-        let (mut different, mut all) = (Vec::new(), 0);
-        for place in inside.flat_map(|found| &found.terms) {
-            all += 1;
-            if !different.contains(place) {
-                different.push(*place);
+        let moved = text[at..first.range.start].chars().count();
+        at = first.range.start;
+        end = forward(text, end, text.len(), moved);
+        while let Some(next) = matches.get(entered).filter(|next| entered <= i || next.range.end <= end) {
+            for &place in &next.terms {
+                different += usize::from(counts[place] == 0);
+                counts[place] += 1;
+                all += 1;
             }
+            entered += 1;
         }
-        let worth = (different.len(), all);
-        if best.is_none_or(|(most, _)| worth > most) {
-            best = Some((worth, first.range.start));
+        if best.is_none_or(|(most, _)| (different, all) > most) {
+            best = Some(((different, all), at));
+        }
+        for &place in &first.terms {
+            counts[place] -= 1;
+            different -= usize::from(counts[place] == 0);
+            all -= 1;
         }
     }
     best.map(|(_, start)| start)

@@ -473,7 +473,10 @@ mod tests {
 
     #[test]
     fn decomposed_hangul_and_full_width_letters_are_normalised() {
-        assert_eq!(terms(Field::Grams, "\u{1100}\u{1165}\u{11B7}\u{1109}\u{1162}\u{11A8} ＡＢＣ"), ["검색", "색", "abc"]);
+        assert_eq!(
+            terms(Field::Grams, "\u{1100}\u{1165}\u{11B7}\u{1109}\u{1162}\u{11A8} ＡＢＣ"),
+            ["검색", "색", "abc"]
+        );
     }
 
     #[test]

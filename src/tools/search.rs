@@ -243,7 +243,8 @@ impl<'p> Page<'p> {
     fn fit(&mut self, max_tokens: Option<usize>) -> bool {
         let Some(budget) = max_tokens.map(|tokens| tokens.saturating_mul(CHARS_A_TOKEN)) else { return false };
         let size = |entries: &[Entry]| -> usize { entries.iter().map(Entry::chars).sum::<usize>() + 1 + entries.len() };
-        if size(&self.entries) <= budget {
+        // Most answers are far below their budget; that shows without serialising them.
+        if self.entries.iter().map(Entry::most_chars).sum::<usize>() <= budget || size(&self.entries) <= budget {
             return false;
         }
         let least = LEAST_SNIPPET_CHARS.min(self.snippet_chars);
@@ -290,6 +291,16 @@ impl Entry {
         let range = window(&self.text, &self.matches, limit);
         self.hit.snippet_full_text = range.len() == self.text.trim().len();
         self.hit.snippet = self.text[range].to_owned();
+    }
+
+    /// No serialisation is longer: six characters for each byte of text that varies, and all that does not.
+    fn most_chars(&self) -> usize {
+        let hit = &self.hit;
+        let headings: usize = hit.heading_path.iter().map(|heading| heading.len() + 4).sum();
+        let section = hit.section_label.as_ref().map_or(0, String::len);
+        let varying = hit.snippet.len() + 3 * hit.doc_path.len() + headings + 2 * section + hit.source_id.len();
+        let named = hit.repo.as_ref().map_or(0, String::len) + 2 * hit.code_lang.as_ref().map_or(0, String::len);
+        2000 + 6 * (varying + named)
     }
 
     fn chars(&self) -> usize {
