@@ -119,7 +119,7 @@ impl Reader {
     fn prepare(&self) -> rusqlite::Result<()> {
         self.connection.busy_timeout(std::time::Duration::from_secs(5))?;
         self.connection.set_prepared_statement_cache_capacity(32);
-        self.connection.pragma_update(None, "cache_size", -4096)
+        self.connection.pragma_update(None, "cache_size", -2048)
     }
 
     /// The file this reader has open; None where the system does not tell.
