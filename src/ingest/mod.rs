@@ -70,7 +70,11 @@ pub fn run(kb: &Kb, input: &Input, observe: &mut dyn FnMut(IngestEvent), stop: &
                 ingest.compare(writer, source, starts)?;
             }
         }
-        if task.whole { ingest.parse_kept(writer) } else { Ok(()) }
+        if task.whole {
+            ingest.leave_sources(writer)?;
+            ingest.parse_kept(writer)?;
+        }
+        Ok(())
     })
 }
 
@@ -124,6 +128,7 @@ fn attempt<'i>(
 
     let main = &config.sources[0];
     observe(IngestEvent::ScanStarted { root: main.root.display().to_string() });
+    let found_revision = writer.revision()?;
     let mut ingest = Ingest::new(config, task, now, stop);
     plan(&mut ingest, &writer)?;
     observe(IngestEvent::ScanCompleted { total: ingest.jobs.len() as u64 });
@@ -133,10 +138,11 @@ fn attempt<'i>(
     let counts = ingest.counts;
     observe(if aborted { IngestEvent::Aborted { counts } } else { IngestEvent::Completed { counts } });
     let hint = writer.interrupted.as_ref().map(|before| {
-        format!(
-            "The ingest that process {} began at {} was interrupted; the corpus stayed whole, and this one went on from its last complete step.",
-            before.pid, before.since
-        )
+        let since_then = match found_revision {
+            0 => "it had stored nothing yet, and this one began anew",
+            _ => "the corpus stayed whole, and this one went on from its last complete step",
+        };
+        format!("The ingest that process {} began at {} was interrupted; {since_then}.", before.pid, before.since)
     });
     let by_reason = |reason: Skip| ingest.skipped.iter().filter(move |(_, skip)| *skip == reason);
     let reasons: std::collections::BTreeSet<Skip> = ingest.skipped.iter().map(|(_, skip)| *skip).collect();
@@ -227,10 +233,11 @@ impl<'i> Ingest<'i> {
             walk => walk?,
         };
         let mut known = writer.known(&source.id)?;
-        let reread = self.task.force || is_outdated(writer)?;
         self.counts.scanned += walk.found.len() as u64;
         for file in walk.found {
             let before = known.remove(&file.path);
+            let shape = shape(self.config, source, file.repo.as_deref());
+            let reread = self.task.force || before.as_ref().is_some_and(|known| known.parsed != shape);
             let same = |known: &Known| {
                 known.size == file.size && known.mtime_ns == file.mtime_ns && file.mtime_ns < known.checked_ns - RACY_NS
             };
@@ -240,7 +247,7 @@ impl<'i> Ingest<'i> {
                 continue;
             }
             let given = before.as_ref().map_or(Ok(Given::default()), |known| writer.given(known.row))?;
-            self.jobs.push(Job { source, file, content: Content::OnDisk, walked: true, given, before, reread });
+            self.jobs.push(Job { source, file, content: Content::OnDisk, walked: true, given, shape, before, reread });
         }
         let failed: Vec<String> = walk.failed.iter().map(|(path, _)| path.clone()).collect();
         for (path, error) in walk.failed {
@@ -278,21 +285,32 @@ impl<'i> Ingest<'i> {
         let before = writer.known_by_id(Id::document(&source.id, &file.path))?;
         let earlier = before.as_ref().map_or(Ok(Given::default()), |known| writer.given(known.row))?;
         let given = given.or(&earlier);
-        let reread = is_outdated(writer)? || given != earlier;
+        let shape = shape(self.config, source, file.repo.as_deref());
+        let reread = given != earlier || before.as_ref().is_some_and(|known| known.parsed != shape);
         self.counts.scanned += 1;
-        self.jobs.push(Job { source, file, content: Content::AtHand(loaded), walked, given, before, reread });
+        self.jobs.push(Job { source, file, content: Content::AtHand(loaded), walked, given, shape, before, reread });
+        Ok(())
+    }
+
+    /// Documents of sources that are configured no more go.
+    fn leave_sources(&mut self, writer: &Writer) -> Result<()> {
+        for source in writer.sources()? {
+            if source != INGESTED && self.config.sources.iter().all(|known| known.id != source) {
+                self.gone.extend(writer.known(&source)?.into_iter().map(|(path, known)| (known.row, path)));
+            }
+        }
         Ok(())
     }
 
     /// Documents that lie in no source have only the store to be parsed from again when the rules have changed.
     fn parse_kept(&mut self, writer: &Writer) -> Result<()> {
-        if !is_outdated(writer)? {
-            return Ok(());
-        }
         let known = writer.known(INGESTED)?;
         let Some(reader) = Reader::open(writer.folder())?.filter(|_| !known.is_empty()) else { return Ok(()) };
         for (path, known) in known {
             let document = reader.document(known.row)?;
+            if known.parsed == shape(self.config, &one::IN_STORE, document.repo.as_deref()) {
+                continue;
+            }
             let loaded = Loaded {
                 text: reader.text(known.row, 0..reader.text_len(known.row)?)?,
                 encoding: document.encoding,
@@ -321,10 +339,6 @@ impl<'i> Ingest<'i> {
         let averages = publish::averages(writer, self.config, &jobs)?;
         writer.begin()?;
         let stored = (|| {
-            // Whatever an empty store is given is shaped by this build; of any other that can be said only in the end.
-            if writer.revision()? == 0 {
-                writer.set_meta("parser_version", versions())?;
-            }
             let mut step = Step::new(averages);
             for (row, path) in std::mem::take(&mut self.gone) {
                 step.dead.extend(writer.remove_chunks(row)?);
@@ -355,10 +369,6 @@ impl<'i> Ingest<'i> {
                 }
                 Ok(())
             })?;
-            let all_are_of_this_version = self.task.whole || writer.revision()? == 0;
-            if !self.stop.load(Ordering::Relaxed) && all_are_of_this_version {
-                writer.set_meta("parser_version", versions())?;
-            }
             let revision = publish::publish(writer, step, self.now)?;
             writer.commit()?;
             Ok(revision)
@@ -441,6 +451,7 @@ impl<'i> Ingest<'i> {
             mtime_ns: loaded.mtime_ns,
             checked_ns: self.now_ns(),
             hash: loaded.hash,
+            parsed: &job.shape,
             media: prepared.parsed.media,
             code_lang: prepared.parsed.code_lang,
             encoding: loaded.encoding,
@@ -516,13 +527,11 @@ pub fn nanoseconds(time: Timestamp) -> i64 {
     i64::try_from(time.as_nanosecond()).unwrap_or(i64::MAX)
 }
 
-/// What shaped the stored chunks; a store shaped otherwise reads all its files again.
-fn versions() -> String {
-    format!("{PARSER_VERSION}/{}", chunk::VERSION)
-}
-
-fn is_outdated(writer: &Writer) -> Result<bool> {
-    Ok(writer.parser_version()?.as_deref() != Some(versions().as_str()))
+/// What shapes a document beside its text and what was given with it; one shaped otherwise is read again.
+fn shape(config: &Config, source: &Source, repo: Option<&str>) -> String {
+    let settings = format!("{:?}", (config.ingest.limits, source.trust_level, &source.source_type, repo));
+    let hash = blake3::hash(settings.as_bytes()).to_hex();
+    format!("{PARSER_VERSION}/{}/{}", chunk::VERSION, &hash[..16])
 }
 
 /// For each source the paths to look at: None for a source that none of the named paths lies in.

@@ -26,6 +26,8 @@ pub struct Job<'i> {
     /// A walk of the source finds it.
     pub walked: bool,
     pub given: Given,
+    /// What shapes the document beside its text.
+    pub shape: String,
     pub before: Option<Known>,
     /// Store it even if its content is what is stored.
     pub reread: bool,

@@ -575,3 +575,44 @@ fn readonly_changes_no_file_of_the_index() {
     let log = std::fs::metadata(dir.data().join("kebab.sqlite-wal")).map_or(0, |log| log.len());
     assert_eq!(log, 0);
 }
+
+#[test]
+fn settings_that_shape_documents_take_effect_at_the_next_ingest() {
+    let dir = Dir::new();
+    dir.write("a.md", "One apple.\n");
+    dir.write("../more/b.md", "One apple.\n");
+    let (root, more) = (dir.root(), dir.root().with_file_name("more"));
+    let config = |source: &str, chunking: &str| {
+        dir.config(&format!(
+            "[workspace]\nroot = '{}'\n[[workspace.sources]]\nid = 'more'\nroot = '{}'\n{source}\n{chunking}",
+            root.display(),
+            more.display()
+        ));
+    };
+    config("", "");
+    assert_eq!(counts(&ingest(&dir, &[])), [2, 2, 0, 0, 0, 0, 0]);
+    config("trust_level = 'generated'", "");
+    assert_eq!(counts(&ingest(&dir, &[])), [2, 0, 1, 1, 0, 0, 0]);
+    let trusted = dir.cmd(["search", "apple", "--json", "--trust-min", "primary"]).ok();
+    assert_eq!(trusted.paths(), ["a.md"]);
+    config("trust_level = 'generated'", "[ingest.chunking]\ntarget_tokens = 100\n");
+    assert_eq!(counts(&ingest(&dir, &["a.md"])), [1, 0, 1, 0, 0, 0, 0]);
+    assert_eq!(counts(&ingest(&dir, &[])), [2, 0, 1, 1, 0, 0, 0]);
+    assert_eq!(counts(&ingest(&dir, &[])), [2, 0, 0, 2, 0, 0, 0]);
+}
+
+#[test]
+fn a_source_taken_out_of_the_config_leaves_the_index() {
+    let dir = Dir::new();
+    dir.write("a.md", "One apple.\n");
+    dir.write("../more/b.md", "One apple.\n");
+    let more = dir.root().with_file_name("more");
+    let main = format!("[workspace]\nroot = '{}'\n", dir.root().display());
+    dir.config(&format!("{main}[[workspace.sources]]\nid = 'more'\nroot = '{}'\n", more.display()));
+    ingest(&dir, &[]);
+    dir.cmd(["ingest-stdin", "--title", "T"]).stdin("a kept apple").ok();
+    dir.config(&main);
+    assert_eq!(ingest(&dir, &["a.md"])["purged_deleted_files"], 0);
+    assert_eq!(ingest(&dir, &[])["purged_deleted_files"], 1);
+    assert_eq!(found(&dir, "apple"), ["a.md", "stdin/t.md"]);
+}

@@ -351,7 +351,7 @@ fn a_text_outlives_walks_and_changes_of_the_rules() {
         holds(&walk.join(" "));
     }
     let store = rusqlite::Connection::open(dir.data().join("kebab.sqlite")).unwrap();
-    store.execute("UPDATE meta SET value = 'older' WHERE key = 'parser_version'", []).unwrap();
+    store.execute("UPDATE documents SET parsed = 'older'", []).unwrap();
     drop(store);
     let report = dir.cmd(["ingest", "--json", "-q"]).ok().json();
     assert_eq!((&report["scanned"], &report["updated"]), (&json!(2), &json!(2)));
