@@ -40,9 +40,13 @@ pub struct Interrupted {
 impl Interrupted {
     /// Reads who the last writer was, if it did not end cleanly and is not running.
     pub fn find(folder: &Path) -> Option<Interrupted> {
-        let info = Interrupted::parse(&std::fs::read_to_string(folder.join("writer.info")).ok()?)?;
+        let info = || Interrupted::parse(&std::fs::read_to_string(folder.join("writer.info")).ok()?);
+        // Without one there is no need to stand in a writer's way, however shortly.
+        info()?;
         let lock = File::open(folder.join("writer.lock")).ok()?;
-        lock.try_lock_shared().is_ok().then_some(info)
+        lock.try_lock_shared().ok()?;
+        // A writer that has ended in between has taken it along.
+        info()
     }
 
     fn parse(info: &str) -> Option<Interrupted> {
@@ -262,7 +266,8 @@ impl Writer {
     /// The sources that documents are of.
     pub fn sources(&self) -> Result<Vec<String>> {
         let select = || -> rusqlite::Result<Vec<String>> {
-            let mut statement = self.connection.prepare_cached("SELECT DISTINCT source FROM documents ORDER BY source")?;
+            let mut statement =
+                self.connection.prepare_cached("SELECT DISTINCT source FROM documents ORDER BY source")?;
             statement.query_map([], |row| row.get(0))?.collect()
         };
         select().map_err(sql(&self.path))
@@ -282,7 +287,9 @@ impl Writer {
 
     pub fn known_by_id(&self, id: Id) -> Result<Option<Known>> {
         self.connection
-            .prepare_cached("SELECT id, size, mtime_ns, checked_ns, hash, walked, parsed FROM documents WHERE doc_id = ?")
+            .prepare_cached(
+                "SELECT id, size, mtime_ns, checked_ns, hash, walked, parsed FROM documents WHERE doc_id = ?",
+            )
             .and_then(|mut statement| statement.query_row([id.0], known_row).optional())
             .map_err(sql(&self.path))
     }
@@ -429,13 +436,15 @@ impl Lock {
             .write(true)
             .open(&path)
             .map_err(Error::io("open lock", &path))?;
-        let deadline = Instant::now() + wait;
+        // A wait that no clock holds has no end.
+        let deadline = Instant::now().checked_add(wait);
         let mut pause = Duration::from_millis(2);
         loop {
             match file.try_lock() {
                 Ok(()) => break,
-                Err(std::fs::TryLockError::WouldBlock) if Instant::now() < deadline => {
-                    std::thread::sleep(pause.min(deadline.saturating_duration_since(Instant::now())));
+                Err(std::fs::TryLockError::WouldBlock) if deadline.is_none_or(|deadline| Instant::now() < deadline) => {
+                    let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+                    std::thread::sleep(left.map_or(pause, |left| pause.min(left)));
                     pause = (pause * 2).min(Duration::from_millis(100));
                 }
                 Err(std::fs::TryLockError::WouldBlock) => {
