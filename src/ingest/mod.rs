@@ -19,7 +19,7 @@ pub use one::{file, text};
 pub use publish::rebuild;
 pub use walk::{Found, Skip, document_path, mtime_ns};
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -28,7 +28,7 @@ use jiff::Timestamp;
 
 use crate::config::{Config, INGESTED, Source, settle};
 use crate::error::{Error, Result};
-use crate::kb::Kb;
+use crate::kb::{self, Kb};
 use crate::model::{Given, Id, Rows};
 use crate::store::{Known, NewDocument, Reader, Writer};
 use crate::wire::{
@@ -124,6 +124,7 @@ fn attempt<'i>(
     let config = &kb.config;
     let now = Timestamp::now();
     let writer = Writer::open(&config.data_dir, task.wait, &now.to_string())?;
+    claim(&writer, config)?;
     publish::check(&writer)?;
 
     let main = &config.sources[0];
@@ -145,7 +146,7 @@ fn attempt<'i>(
         format!("The ingest that process {} began at {} was interrupted; {since_then}.", before.pid, before.since)
     });
     let by_reason = |reason: Skip| ingest.skipped.iter().filter(move |(_, skip)| *skip == reason);
-    let reasons: std::collections::BTreeSet<Skip> = ingest.skipped.iter().map(|(_, skip)| *skip).collect();
+    let reasons: BTreeSet<Skip> = ingest.skipped.iter().map(|(_, skip)| *skip).collect();
     let mut skipped_by_extension = BTreeMap::new();
     for (path, _) in &ingest.skipped {
         *skipped_by_extension.entry(extension(path)).or_insert(0) += 1;
@@ -184,6 +185,23 @@ fn attempt<'i>(
         hint,
         items: (task.list || !ingest.items.is_empty()).then_some(ingest.items),
     })
+}
+
+/// Notes whose index this is. That of another root is left alone: taken for this one's, all of its documents would go.
+fn claim(writer: &Writer, config: &Config) -> Result<()> {
+    let root = config.sources[0].root.to_string_lossy();
+    let stored: Option<String> = writer.meta(kb::ROOT)?;
+    if stored.as_deref() == Some(&root) {
+        return Ok(());
+    }
+    match kb::other_root(stored, config) {
+        None => writer.set_meta(kb::ROOT, &root),
+        Some(other) => Err(Error::ConfigInvalid {
+            path: None,
+            cause: format!("the data folder {} holds the index of {other}, not of {root}", config.data_dir.display()),
+            hint: Some(kb::OWN_FOLDER.into()),
+        }),
+    }
 }
 
 const SKIP_EXAMPLES: usize = 5;
@@ -233,6 +251,17 @@ impl<'i> Ingest<'i> {
             walk => walk?,
         };
         let mut known = writer.known(&source.id)?;
+        let below = |path: &str, folder: &str| {
+            folder.is_empty() || path == folder || path.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/'))
+        };
+        let scope: Vec<String> =
+            starts.iter().map(|start| document_path(start.strip_prefix(&source.root).unwrap_or(start))).collect();
+        for (start, name) in starts.iter().zip(&scope) {
+            if start.symlink_metadata().is_err() && !known.keys().any(|path| below(path, name)) {
+                let reason = format!("there is nothing at {}", start.display());
+                return Err(Error::input_hint("path", reason, "Name a file or a folder inside the workspace."));
+            }
+        }
         self.counts.scanned += walk.found.len() as u64;
         for file in walk.found {
             let before = known.remove(&file.path);
@@ -256,11 +285,6 @@ impl<'i> Ingest<'i> {
         for (path, skip) in walk.skipped {
             self.skip(path, skip);
         }
-        let below = |path: &str, folder: &str| {
-            folder.is_empty() || path == folder || path.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/'))
-        };
-        let scope: Vec<String> =
-            starts.iter().map(|start| document_path(start.strip_prefix(&source.root).unwrap_or(start))).collect();
         self.gone.extend(
             known
                 .into_iter()
@@ -540,19 +564,30 @@ fn starts(config: &Config, paths: &[PathBuf]) -> Result<Vec<Option<Vec<PathBuf>>
         return Ok(config.sources.iter().map(|_| Some(Vec::new())).collect());
     }
     let mut starts: Vec<Option<Vec<PathBuf>>> = config.sources.iter().map(|_| None).collect();
-    let mut seen = HashSet::new();
     for path in paths {
         let resolved = resolve(&std::path::absolute(path).map_err(Error::io("find", path))?);
-        let owner = config.sources.iter().position(|source| resolved.starts_with(&source.root));
-        let Some(owner) = owner else {
+        let Some(owner) = owner(config, &resolved) else {
             let reason = format!("{} lies outside the workspace {}", path.display(), config.sources[0].root.display());
             return Err(Error::input_hint("path", reason, "Name a path inside the workspace, or another --root."));
         };
-        if seen.insert(resolved.clone()) {
-            starts[owner].get_or_insert_default().push(resolved);
+        let of_owner = config.sources.iter().zip(&mut starts).find(|(source, _)| source.id == owner.id);
+        if let Some((_, starts)) = of_owner {
+            starts.get_or_insert_default().push(resolved);
         }
     }
+    for starts in starts.iter_mut().flatten() {
+        // What lies below another start is seen from there.
+        let all: BTreeSet<PathBuf> = starts.drain(..).collect();
+        let below = |start: &PathBuf| start.ancestors().skip(1).any(|above| all.contains(above));
+        starts.extend(all.iter().filter(|start| !below(start)).cloned());
+    }
     Ok(starts)
+}
+
+/// The source that a path lies in: of nested ones the innermost.
+fn owner<'c>(config: &'c Config, path: &Path) -> Option<&'c Source> {
+    let around = config.sources.iter().filter(|source| path.starts_with(&source.root));
+    around.max_by_key(|source| source.root.components().count())
 }
 
 /// The folder is resolved, the last part is not: a link is looked at as the link it is.

@@ -161,10 +161,9 @@ impl Reader {
     }
 
     pub fn meta_text(&self, key: &str) -> Result<Option<String>> {
-        self.connection
-            .query_row("SELECT value FROM meta WHERE key = ?", [key], |row| row.get(0))
-            .optional()
-            .map_err(sql(&self.path))
+        let mut statement =
+            self.connection.prepare_cached("SELECT value FROM meta WHERE key = ?").map_err(sql(&self.path))?;
+        statement.query_row([key], |row| row.get(0)).optional().map_err(sql(&self.path))
     }
 
     pub fn segments(&self) -> Result<Vec<SegmentEntry>> {
