@@ -152,7 +152,8 @@ impl Error {
             Error::ReadonlyMode { .. } => Some("Start without --readonly (or KEBAB_READONLY) to write.".into()),
             Error::StoreBusy { .. } => Some("Wait for the other ingest to end, or raise --wait.".into()),
             Error::StoreCorrupt { .. } => Some(
-                "Move the data folder away and run `kebab-lite ingest`: the index is rebuilt from your files.".into(),
+                "Move the data folder away and run `kebab-lite ingest`: the index is rebuilt from your files (keep a copy if you kept texts with ingest-stdin)."
+                    .into(),
             ),
             Error::IndexDamaged { .. } => Some("Run `kebab-lite ingest`: the index is rebuilt from the store.".into()),
             Error::Io { cause, .. } if cause.contains("full") || cause.contains("No space") => {

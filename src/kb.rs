@@ -52,6 +52,7 @@ impl Kb {
         for _ in 0..RETRIES {
             let reader = self.reader()?;
             let result = reader.snapshot(|store| {
+                self.require_own(store)?;
                 let revision = store.revision()?;
                 if revision == 0 {
                     return Err(self.not_indexed());
@@ -75,7 +76,10 @@ impl Kb {
     /// Runs `read` on the store alone; the index need not be usable.
     pub fn read_store<T>(&self, read: impl FnOnce(&Reader) -> Result<T>) -> Result<T> {
         let reader = self.reader()?;
-        let result = reader.snapshot(read);
+        let result = reader.snapshot(|store| {
+            self.require_own(store)?;
+            read(store)
+        });
         self.keep(reader);
         result
     }
@@ -114,6 +118,18 @@ impl Kb {
                 }
                 (UnderWay::Nothing, None) => "Run `kebab-lite ingest` first, or search with --sync.".into(),
             },
+        }
+    }
+
+    /// Refuses the index of another root: its documents are not this one's.
+    fn require_own(&self, store: &Reader) -> Result<()> {
+        match other_root(store.meta_text(ROOT)?, &self.config) {
+            None => Ok(()),
+            Some(other) => Err(Error::NotIndexed {
+                expected: format!("an index of {}", self.config.sources[0].root.display()),
+                found: format!("the index of {other} in {}", self.data_dir().display()),
+                hint: OWN_FOLDER.into(),
+            }),
         }
     }
 
@@ -156,6 +172,19 @@ impl Kb {
 }
 
 const RETRIES: usize = 5;
+
+/// Under which the store keeps the path of the main root it is of.
+pub const ROOT: &str = "root";
+
+/// The root that a data folder belongs to, if it is not the configured one. A root that is no more was moved here:
+/// paths in the store are relative to it.
+pub fn other_root(stored: Option<String>, config: &Config) -> Option<String> {
+    stored.filter(|stored| *stored != config.sources[0].root.to_string_lossy() && Path::new(stored).exists())
+}
+
+/// What helps whose data folder is another root's.
+pub const OWN_FOLDER: &str =
+    "Name another data folder for this root: --data-dir DIR, or storage.data_dir in the config file.";
 
 /// A lock that a panicking request held guards nothing half-written: values are replaced whole.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

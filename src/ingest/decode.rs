@@ -88,6 +88,16 @@ pub fn source_offset(text: &str, byte: usize, encoding: Encoding, had_bom: bool)
     bytes as u64
 }
 
+/// Whether a file that starts so is binary: what `decode` would say of it, whatever follows. `head` is the file's first
+/// `HEAD_BYTES`, or all of it.
+pub fn opens_binary(head: &[u8]) -> bool {
+    let utf16 = head.starts_with(b"\xFF\xFE") || head.starts_with(b"\xFE\xFF");
+    !utf16 && is_binary(head.strip_prefix(UTF8_BOM).unwrap_or(head))
+}
+
+/// How much of a file tells whether it is binary.
+pub const HEAD_BYTES: usize = HEAD + UTF8_BOM.len();
+
 const UTF8_BOM: &[u8] = b"\xEF\xBB\xBF";
 
 /// How much of a file is looked at for NUL and control characters.

@@ -19,7 +19,7 @@ pub use one::{file, text};
 pub use publish::rebuild;
 pub use walk::{Found, Skip, document_path, mtime_ns};
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -28,7 +28,7 @@ use jiff::Timestamp;
 
 use crate::config::{Config, INGESTED, Source, settle};
 use crate::error::{Error, Result};
-use crate::kb::Kb;
+use crate::kb::{self, Kb};
 use crate::model::{Given, Id, Rows};
 use crate::store::{Known, NewDocument, Reader, Writer};
 use crate::wire::{
@@ -70,7 +70,11 @@ pub fn run(kb: &Kb, input: &Input, observe: &mut dyn FnMut(IngestEvent), stop: &
                 ingest.compare(writer, source, starts)?;
             }
         }
-        if task.whole { ingest.parse_kept(writer) } else { Ok(()) }
+        if task.whole {
+            ingest.leave_sources(writer)?;
+            ingest.parse_kept(writer)?;
+        }
+        Ok(())
     })
 }
 
@@ -120,10 +124,12 @@ fn attempt<'i>(
     let config = &kb.config;
     let now = Timestamp::now();
     let writer = Writer::open(&config.data_dir, task.wait, &now.to_string())?;
+    claim(&writer, config)?;
     publish::check(&writer)?;
 
     let main = &config.sources[0];
     observe(IngestEvent::ScanStarted { root: main.root.display().to_string() });
+    let found_revision = writer.revision()?;
     let mut ingest = Ingest::new(config, task, now, stop);
     plan(&mut ingest, &writer)?;
     observe(IngestEvent::ScanCompleted { total: ingest.jobs.len() as u64 });
@@ -133,13 +139,14 @@ fn attempt<'i>(
     let counts = ingest.counts;
     observe(if aborted { IngestEvent::Aborted { counts } } else { IngestEvent::Completed { counts } });
     let hint = writer.interrupted.as_ref().map(|before| {
-        format!(
-            "The ingest that process {} began at {} was interrupted; the corpus stayed whole, and this one went on from its last complete step.",
-            before.pid, before.since
-        )
+        let since_then = match found_revision {
+            0 => "it had stored nothing yet, and this one began anew",
+            _ => "the corpus stayed whole, and this one went on from its last complete step",
+        };
+        format!("The ingest that process {} began at {} was interrupted; {since_then}.", before.pid, before.since)
     });
     let by_reason = |reason: Skip| ingest.skipped.iter().filter(move |(_, skip)| *skip == reason);
-    let reasons: std::collections::BTreeSet<Skip> = ingest.skipped.iter().map(|(_, skip)| *skip).collect();
+    let reasons: BTreeSet<Skip> = ingest.skipped.iter().map(|(_, skip)| *skip).collect();
     let mut skipped_by_extension = BTreeMap::new();
     for (path, _) in &ingest.skipped {
         *skipped_by_extension.entry(extension(path)).or_insert(0) += 1;
@@ -178,6 +185,23 @@ fn attempt<'i>(
         hint,
         items: (task.list || !ingest.items.is_empty()).then_some(ingest.items),
     })
+}
+
+/// Notes whose index this is. That of another root is left alone: taken for this one's, all of its documents would go.
+fn claim(writer: &Writer, config: &Config) -> Result<()> {
+    let root = config.sources[0].root.to_string_lossy();
+    let stored: Option<String> = writer.meta(kb::ROOT)?;
+    if stored.as_deref() == Some(&root) {
+        return Ok(());
+    }
+    match kb::other_root(stored, config) {
+        None => writer.set_meta(kb::ROOT, &root),
+        Some(other) => Err(Error::ConfigInvalid {
+            path: None,
+            cause: format!("the data folder {} holds the index of {other}, not of {root}", config.data_dir.display()),
+            hint: Some(kb::OWN_FOLDER.into()),
+        }),
+    }
 }
 
 const SKIP_EXAMPLES: usize = 5;
@@ -227,10 +251,22 @@ impl<'i> Ingest<'i> {
             walk => walk?,
         };
         let mut known = writer.known(&source.id)?;
-        let reread = self.task.force || is_outdated(writer)?;
+        let below = |path: &str, folder: &str| {
+            folder.is_empty() || path == folder || path.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/'))
+        };
+        let scope: Vec<String> =
+            starts.iter().map(|start| document_path(start.strip_prefix(&source.root).unwrap_or(start))).collect();
+        for (start, name) in starts.iter().zip(&scope) {
+            if start.symlink_metadata().is_err() && !known.keys().any(|path| below(path, name)) {
+                let reason = format!("there is nothing at {}", start.display());
+                return Err(Error::input_hint("path", reason, "Name a file or a folder inside the workspace."));
+            }
+        }
         self.counts.scanned += walk.found.len() as u64;
         for file in walk.found {
             let before = known.remove(&file.path);
+            let shape = shape(self.config, source, file.repo.as_deref());
+            let reread = self.task.force || before.as_ref().is_some_and(|known| known.parsed != shape);
             let same = |known: &Known| {
                 known.size == file.size && known.mtime_ns == file.mtime_ns && file.mtime_ns < known.checked_ns - RACY_NS
             };
@@ -240,7 +276,7 @@ impl<'i> Ingest<'i> {
                 continue;
             }
             let given = before.as_ref().map_or(Ok(Given::default()), |known| writer.given(known.row))?;
-            self.jobs.push(Job { source, file, content: Content::OnDisk, walked: true, given, before, reread });
+            self.jobs.push(Job { source, file, content: Content::OnDisk, walked: true, given, shape, before, reread });
         }
         let failed: Vec<String> = walk.failed.iter().map(|(path, _)| path.clone()).collect();
         for (path, error) in walk.failed {
@@ -249,11 +285,6 @@ impl<'i> Ingest<'i> {
         for (path, skip) in walk.skipped {
             self.skip(path, skip);
         }
-        let below = |path: &str, folder: &str| {
-            folder.is_empty() || path == folder || path.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/'))
-        };
-        let scope: Vec<String> =
-            starts.iter().map(|start| document_path(start.strip_prefix(&source.root).unwrap_or(start))).collect();
         self.gone.extend(
             known
                 .into_iter()
@@ -278,21 +309,32 @@ impl<'i> Ingest<'i> {
         let before = writer.known_by_id(Id::document(&source.id, &file.path))?;
         let earlier = before.as_ref().map_or(Ok(Given::default()), |known| writer.given(known.row))?;
         let given = given.or(&earlier);
-        let reread = is_outdated(writer)? || given != earlier;
+        let shape = shape(self.config, source, file.repo.as_deref());
+        let reread = given != earlier || before.as_ref().is_some_and(|known| known.parsed != shape);
         self.counts.scanned += 1;
-        self.jobs.push(Job { source, file, content: Content::AtHand(loaded), walked, given, before, reread });
+        self.jobs.push(Job { source, file, content: Content::AtHand(loaded), walked, given, shape, before, reread });
+        Ok(())
+    }
+
+    /// Documents of sources that are configured no more go.
+    fn leave_sources(&mut self, writer: &Writer) -> Result<()> {
+        for source in writer.sources()? {
+            if source != INGESTED && self.config.sources.iter().all(|known| known.id != source) {
+                self.gone.extend(writer.known(&source)?.into_iter().map(|(path, known)| (known.row, path)));
+            }
+        }
         Ok(())
     }
 
     /// Documents that lie in no source have only the store to be parsed from again when the rules have changed.
     fn parse_kept(&mut self, writer: &Writer) -> Result<()> {
-        if !is_outdated(writer)? {
-            return Ok(());
-        }
         let known = writer.known(INGESTED)?;
         let Some(reader) = Reader::open(writer.folder())?.filter(|_| !known.is_empty()) else { return Ok(()) };
         for (path, known) in known {
             let document = reader.document(known.row)?;
+            if known.parsed == shape(self.config, &one::IN_STORE, document.repo.as_deref()) {
+                continue;
+            }
             let loaded = Loaded {
                 text: reader.text(known.row, 0..reader.text_len(known.row)?)?,
                 encoding: document.encoding,
@@ -321,10 +363,6 @@ impl<'i> Ingest<'i> {
         let averages = publish::averages(writer, self.config, &jobs)?;
         writer.begin()?;
         let stored = (|| {
-            // Whatever an empty store is given is shaped by this build; of any other that can be said only in the end.
-            if writer.revision()? == 0 {
-                writer.set_meta("parser_version", versions())?;
-            }
             let mut step = Step::new(averages);
             for (row, path) in std::mem::take(&mut self.gone) {
                 step.dead.extend(writer.remove_chunks(row)?);
@@ -355,10 +393,6 @@ impl<'i> Ingest<'i> {
                 }
                 Ok(())
             })?;
-            let all_are_of_this_version = self.task.whole || writer.revision()? == 0;
-            if !self.stop.load(Ordering::Relaxed) && all_are_of_this_version {
-                writer.set_meta("parser_version", versions())?;
-            }
             let revision = publish::publish(writer, step, self.now)?;
             writer.commit()?;
             Ok(revision)
@@ -441,6 +475,7 @@ impl<'i> Ingest<'i> {
             mtime_ns: loaded.mtime_ns,
             checked_ns: self.now_ns(),
             hash: loaded.hash,
+            parsed: &job.shape,
             media: prepared.parsed.media,
             code_lang: prepared.parsed.code_lang,
             encoding: loaded.encoding,
@@ -516,13 +551,11 @@ pub fn nanoseconds(time: Timestamp) -> i64 {
     i64::try_from(time.as_nanosecond()).unwrap_or(i64::MAX)
 }
 
-/// What shaped the stored chunks; a store shaped otherwise reads all its files again.
-fn versions() -> String {
-    format!("{PARSER_VERSION}/{}", chunk::VERSION)
-}
-
-fn is_outdated(writer: &Writer) -> Result<bool> {
-    Ok(writer.parser_version()?.as_deref() != Some(versions().as_str()))
+/// What shapes a document beside its text and what was given with it; one shaped otherwise is read again.
+fn shape(config: &Config, source: &Source, repo: Option<&str>) -> String {
+    let settings = format!("{:?}", (config.ingest.limits, source.trust_level, &source.source_type, repo));
+    let hash = blake3::hash(settings.as_bytes()).to_hex();
+    format!("{PARSER_VERSION}/{}/{}", chunk::VERSION, &hash[..16])
 }
 
 /// For each source the paths to look at: None for a source that none of the named paths lies in.
@@ -531,19 +564,30 @@ fn starts(config: &Config, paths: &[PathBuf]) -> Result<Vec<Option<Vec<PathBuf>>
         return Ok(config.sources.iter().map(|_| Some(Vec::new())).collect());
     }
     let mut starts: Vec<Option<Vec<PathBuf>>> = config.sources.iter().map(|_| None).collect();
-    let mut seen = HashSet::new();
     for path in paths {
         let resolved = resolve(&std::path::absolute(path).map_err(Error::io("find", path))?);
-        let owner = config.sources.iter().position(|source| resolved.starts_with(&source.root));
-        let Some(owner) = owner else {
+        let Some(owner) = owner(config, &resolved) else {
             let reason = format!("{} lies outside the workspace {}", path.display(), config.sources[0].root.display());
             return Err(Error::input_hint("path", reason, "Name a path inside the workspace, or another --root."));
         };
-        if seen.insert(resolved.clone()) {
-            starts[owner].get_or_insert_default().push(resolved);
+        let of_owner = config.sources.iter().zip(&mut starts).find(|(source, _)| source.id == owner.id);
+        if let Some((_, starts)) = of_owner {
+            starts.get_or_insert_default().push(resolved);
         }
     }
+    for starts in starts.iter_mut().flatten() {
+        // What lies below another start is seen from there.
+        let all: BTreeSet<PathBuf> = starts.drain(..).collect();
+        let below = |start: &PathBuf| start.ancestors().skip(1).any(|above| all.contains(above));
+        starts.extend(all.iter().filter(|start| !below(start)).cloned());
+    }
     Ok(starts)
+}
+
+/// The source that a path lies in: of nested ones the innermost.
+fn owner<'c>(config: &'c Config, path: &Path) -> Option<&'c Source> {
+    let around = config.sources.iter().filter(|source| path.starts_with(&source.root));
+    around.max_by_key(|source| source.root.components().count())
 }
 
 /// The folder is resolved, the last part is not: a link is looked at as the link it is.

@@ -14,7 +14,7 @@ use unicode_normalization::UnicodeNormalization;
 use super::decode::{Unreadable, decode};
 use super::prepare::{Loaded, Outcome, disk_path, load};
 use super::walk::{self, Found, Skip, document_path};
-use super::{Task, perform, require_writable, resolve};
+use super::{Task, owner, perform, require_writable, resolve};
 use crate::config::{Config, INGESTED, Source, settle};
 use crate::error::{Error, Result};
 use crate::kb::Kb;
@@ -88,11 +88,10 @@ struct Place<'c> {
 
 fn locate<'c>(config: &'c Config, named: &Path) -> Result<Place<'c>> {
     let absolute = config.sources[0].root.join(named);
-    // As the walk would come to it, the last part perhaps a link, and where it really lies.
+    // Where it really lies, and as the walk would come to it, the last part perhaps a link out of the root.
     let (reached, real) = (resolve(&absolute), settle(&absolute));
-    let inside = |path: &Path| config.sources.iter().any(|source| path.starts_with(&source.root));
     let allowed = config.ingest.allowed_dirs.iter().find(|folder| real.starts_with(folder));
-    let in_root = [&reached, &real].into_iter().find(|path| inside(path));
+    let in_root = [&real, &reached].into_iter().find_map(|path| Some((owner(config, path)?, path)));
     // What lies elsewhere is not even said to exist or not.
     if in_root.is_none() && allowed.is_none() {
         let reason = format!("{} lies outside the workspace {}", named.display(), config.sources[0].root.display());
@@ -108,43 +107,24 @@ fn locate<'c>(config: &'c Config, named: &Path) -> Result<Place<'c>> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Err(missing(named)),
         Err(error) => return Err(Error::io("read metadata", &real)(error)),
     }
-    let (judged, walked) = match in_root {
-        Some(path) => {
-            let sources = config.sources.iter().filter(|source| path.starts_with(&source.root));
-            (judge_in(config, sources, path), true)
-        }
+    match in_root {
+        Some((source, path)) => Ok(Place { source, file: judge(config, source, path)?, walked: true }),
         None => {
-            let allowed = allowed.into_iter().map(|folder| Source {
-                root: folder.clone(),
-                exclude: config.sources[0].exclude.clone(),
-                ..IN_STORE.clone()
-            });
-            let allowed: Vec<Source> = allowed.collect();
-            let judged = judge_in(config, allowed.iter(), &real);
-            (judged.map(|(_, file)| (&*IN_STORE, file)), false)
+            let root = allowed.cloned().unwrap_or_default();
+            let allowed = Source { root, exclude: config.sources[0].exclude.clone(), ..IN_STORE.clone() };
+            Ok(Place { source: &IN_STORE, file: judge(config, &allowed, &real)?, walked: false })
         }
-    };
-    let (source, file) = judged?;
-    Ok(Place { source, file, walked })
+    }
 }
 
-/// The first of the sources that would take the file.
-fn judge_in<'s>(
-    config: &Config,
-    sources: impl Iterator<Item = &'s Source>,
-    path: &Path,
-) -> Result<(&'s Source, Found)> {
-    let mut refusal = None;
-    for source in sources {
-        let mut walk = walk::walk(config, source, &[path.to_owned()])?;
-        if let Some(file) = walk.found.pop() {
-            return Ok((source, file));
-        }
+/// The file as a walk of the source finds it, or why the walk leaves it out.
+fn judge(config: &Config, source: &Source, path: &Path) -> Result<Found> {
+    let mut walk = walk::walk(config, source, &[path.to_owned()])?;
+    walk.found.pop().ok_or_else(|| {
         let failed = walk.failed.pop().map(|(_, error)| error);
         let skipped = walk.skipped.pop().map(|(path, skip)| refused(config, &path, skip));
-        refusal = refusal.or(failed).or(skipped);
-    }
-    Err(refusal.unwrap_or_else(|| missing(path)))
+        failed.or(skipped).unwrap_or_else(|| missing(path))
+    })
 }
 
 fn missing(path: &Path) -> Error {
@@ -160,6 +140,7 @@ fn refused(config: &Config, path: &str, skip: Skip) -> Error {
         Skip::TooLarge => format!("is larger than ingest.max_file_bytes, {}", config.ingest.max_file_bytes),
         Skip::Binary => "is binary".to_owned(),
         Skip::UnknownEncoding => "has an unknown encoding".to_owned(),
+        Skip::SymlinkInside => "is a link to what lies in the workspace already".to_owned(),
         Skip::SymlinkOutside => "is a link that leads outside the workspace".to_owned(),
         Skip::SymlinkLoop | Skip::SymlinkBroken => "is a link that leads nowhere".to_owned(),
         Skip::NotAFile | Skip::DuplicateName => "is not a regular file".to_owned(),

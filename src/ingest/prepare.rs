@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::chunk::{self, Limits};
-use super::decode::{Decoded, Unreadable, decode};
+use super::decode::{Decoded, HEAD_BYTES, Unreadable, decode, opens_binary};
 use super::parse::{Parsed, parse, readable};
 use super::walk::{Found, Skip, mtime_ns};
 use crate::config::{Config, Source};
@@ -26,6 +26,8 @@ pub struct Job<'i> {
     /// A walk of the source finds it.
     pub walked: bool,
     pub given: Given,
+    /// What shapes the document beside its text.
+    pub shape: String,
     pub before: Option<Known>,
     /// Store it even if its content is what is stored.
     pub reread: bool,
@@ -236,8 +238,8 @@ pub fn load(
     known: Option<&[u8; 32]>,
 ) -> Result<Loaded, Outcome> {
     let (bytes, mtime_ns) = match read(path, config.ingest.max_file_bytes) {
-        Ok(Some(read)) => read,
-        Ok(None) => return Err(Outcome::Skipped(Skip::TooLarge)),
+        Ok(Ok(read)) => read,
+        Ok(Err(skip)) => return Err(Outcome::Skipped(skip)),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Err(Outcome::Vanished),
         Err(error) => return Err(Outcome::Failed(Error::io("read", path)(error))),
     };
@@ -264,14 +266,19 @@ pub fn disk_path(source: &Source, file: &Found) -> Option<Vec<u8>> {
     (on_disk != Path::new(&file.path)).then(|| on_disk.as_os_str().as_encoded_bytes().to_vec())
 }
 
-/// The file's bytes and the time it had before they were read: a change meanwhile is seen by the next ingest. None
-/// if it has grown past the limit.
-fn read(path: &Path, max_bytes: u64) -> std::io::Result<Option<(Vec<u8>, i64)>> {
+/// The file's bytes and the time it had before they were read: a change meanwhile is seen by the next ingest. A
+/// binary file is read no further than to see that, one that has grown past the limit no further than that.
+fn read(path: &Path, max_bytes: u64) -> std::io::Result<Result<(Vec<u8>, i64), Skip>> {
     let file = std::fs::File::open(path)?;
     let metadata = file.metadata()?;
     let mut bytes = Vec::with_capacity((metadata.len().min(max_bytes) + 1) as usize);
-    file.take(max_bytes + 1).read_to_end(&mut bytes)?;
-    Ok((bytes.len() as u64 <= max_bytes).then(|| (bytes, mtime_ns(&metadata))))
+    let mut file = file.take(max_bytes + 1);
+    file.by_ref().take(HEAD_BYTES as u64).read_to_end(&mut bytes)?;
+    if opens_binary(&bytes) {
+        return Ok(Err(Skip::Binary));
+    }
+    file.read_to_end(&mut bytes)?;
+    Ok(if bytes.len() as u64 <= max_bytes { Ok((bytes, mtime_ns(&metadata))) } else { Err(Skip::TooLarge) })
 }
 
 /// What a document is called that does not say so itself.

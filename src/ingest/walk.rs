@@ -37,6 +37,7 @@ pub enum Skip {
     Binary,
     UnknownEncoding,
     SymlinkLoop,
+    SymlinkInside,
     SymlinkOutside,
     SymlinkBroken,
     NotAFile,
@@ -53,6 +54,7 @@ impl Skip {
             Skip::Binary => "binary",
             Skip::UnknownEncoding => "unknown_encoding",
             Skip::SymlinkLoop => "symlink_loop",
+            Skip::SymlinkInside => "symlink_inside_root",
             Skip::SymlinkOutside => "symlink_outside_root",
             Skip::SymlinkBroken => "symlink_broken",
             Skip::NotAFile => "not_a_file",
@@ -190,15 +192,21 @@ impl Walker<'_> {
         if let Some(skip) = self.judge(path, metadata.is_dir()) {
             return self.skip(path, skip);
         }
-        let allowed = |folder: &PathBuf| target.starts_with(folder);
-        if !target.starts_with(self.root) && !self.config.ingest.allowed_dirs.iter().any(allowed) {
+        let loops = || above.iter().any(|folder| real_path(folder).is_ok_and(|folder| folder == target));
+        if metadata.is_dir() && loops() {
+            return self.skip(path, Skip::SymlinkLoop);
+        }
+        // The walk comes to the target itself; by two names it would be two documents.
+        if target.starts_with(self.root) {
+            return self.skip(path, Skip::SymlinkInside);
+        }
+        if !self.config.ingest.allowed_dirs.iter().any(|folder| target.starts_with(folder)) {
             return self.skip(path, Skip::SymlinkOutside);
         }
         if !metadata.is_dir() {
             return self.file(path, &metadata);
         }
-        let loops = above.iter().any(|folder| real_path(folder).is_ok_and(|folder| folder == target));
-        if loops || !self.linked.insert(target) {
+        if !self.linked.insert(target) {
             return self.skip(path, Skip::SymlinkLoop);
         }
         above.push(path.to_owned());
@@ -230,7 +238,8 @@ impl Walker<'_> {
     /// The reason to leave this path out by its name, if there is one.
     fn judge(&mut self, path: &Path, is_dir: bool) -> Option<Skip> {
         let relative = path.strip_prefix(self.root).unwrap_or(path);
-        if is_dir && path == self.data_dir {
+        let of_another = || self.config.sources.iter().any(|source| source.root == path && path != self.root);
+        if is_dir && (path == self.data_dir || of_another()) {
             return Some(Skip::Excluded);
         }
         if self.exclude.matched(relative, is_dir).is_ignore() {

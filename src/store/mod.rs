@@ -35,6 +35,7 @@ CREATE TABLE documents(
     mtime_ns INTEGER NOT NULL,
     checked_ns INTEGER NOT NULL,
     hash BLOB NOT NULL,
+    parsed TEXT NOT NULL,       -- what shaped it beside its text: versions, settings, its repository
     media TEXT NOT NULL,
     code_lang TEXT,
     encoding TEXT NOT NULL,

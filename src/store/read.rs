@@ -81,6 +81,8 @@ pub struct Known {
     /// When the file was last found to be what is stored.
     pub checked_ns: i64,
     pub hash: [u8; 32],
+    /// What shaped the document, as its ingest put it.
+    pub parsed: String,
     /// Found by walking the source, so it goes when its file goes.
     pub walked: bool,
 }

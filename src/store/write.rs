@@ -40,9 +40,13 @@ pub struct Interrupted {
 impl Interrupted {
     /// Reads who the last writer was, if it did not end cleanly and is not running.
     pub fn find(folder: &Path) -> Option<Interrupted> {
-        let info = Interrupted::parse(&std::fs::read_to_string(folder.join("writer.info")).ok()?)?;
+        let info = || Interrupted::parse(&std::fs::read_to_string(folder.join("writer.info")).ok()?);
+        // Without one there is no need to stand in a writer's way, however shortly.
+        info()?;
         let lock = File::open(folder.join("writer.lock")).ok()?;
-        lock.try_lock_shared().is_ok().then_some(info)
+        lock.try_lock_shared().ok()?;
+        // A writer that has ended in between has taken it along.
+        info()
     }
 
     fn parse(info: &str) -> Option<Interrupted> {
@@ -62,6 +66,7 @@ pub struct NewDocument<'d> {
     pub mtime_ns: i64,
     pub checked_ns: i64,
     pub hash: [u8; 32],
+    pub parsed: &'d str,
     pub media: Media,
     pub code_lang: Option<&'d str>,
     pub encoding: Encoding,
@@ -147,10 +152,10 @@ impl Writer {
     fn put_document_rows(&self, document: &NewDocument, replaces: Option<u32>) -> rusqlite::Result<Vec<Rows>> {
         let d = document;
         let mut statement = self.connection.prepare_cached(
-            "INSERT OR REPLACE INTO documents(id, doc_id, source, path, walked, disk_path, size, mtime_ns, checked_ns, hash, media,
+            "INSERT OR REPLACE INTO documents(id, doc_id, source, path, walked, disk_path, size, mtime_ns, checked_ns, hash, parsed, media,
                 code_lang, encoding, bom, title, lang, tags, trust, source_type, repo, created, updated, front,
                 chunk_count, indexed_ns)
-             VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+             VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
         )?;
         statement.execute(params![
             replaces,
@@ -163,6 +168,7 @@ impl Writer {
             d.mtime_ns,
             d.checked_ns,
             d.hash,
+            d.parsed,
             d.media.as_str(),
             d.code_lang,
             d.encoding.as_str(),
@@ -257,18 +263,23 @@ impl Writer {
         Ok(self.meta::<i64>("revision")?.unwrap_or(0) as u64)
     }
 
-    /// What shaped the stored chunks.
-    pub fn parser_version(&self) -> Result<Option<String>> {
-        self.meta("parser_version")
+    /// The sources that documents are of.
+    pub fn sources(&self) -> Result<Vec<String>> {
+        let select = || -> rusqlite::Result<Vec<String>> {
+            let mut statement =
+                self.connection.prepare_cached("SELECT DISTINCT source FROM documents ORDER BY source")?;
+            statement.query_map([], |row| row.get(0))?.collect()
+        };
+        select().map_err(sql(&self.path))
     }
 
     /// What is known of a source's files, by path.
     pub fn known(&self, source: &str) -> Result<BTreeMap<String, Known>> {
         let select = || -> rusqlite::Result<BTreeMap<String, Known>> {
             let mut statement = self.connection.prepare_cached(
-                "SELECT id, size, mtime_ns, checked_ns, hash, walked, path FROM documents WHERE source = ?",
+                "SELECT id, size, mtime_ns, checked_ns, hash, walked, parsed, path FROM documents WHERE source = ?",
             )?;
-            let rows = statement.query_map([source], |row| Ok((row.get(6)?, known_row(row)?)))?;
+            let rows = statement.query_map([source], |row| Ok((row.get(7)?, known_row(row)?)))?;
             rows.collect()
         };
         select().map_err(sql(&self.path))
@@ -276,7 +287,9 @@ impl Writer {
 
     pub fn known_by_id(&self, id: Id) -> Result<Option<Known>> {
         self.connection
-            .prepare_cached("SELECT id, size, mtime_ns, checked_ns, hash, walked FROM documents WHERE doc_id = ?")
+            .prepare_cached(
+                "SELECT id, size, mtime_ns, checked_ns, hash, walked, parsed FROM documents WHERE doc_id = ?",
+            )
             .and_then(|mut statement| statement.query_row([id.0], known_row).optional())
             .map_err(sql(&self.path))
     }
@@ -423,13 +436,15 @@ impl Lock {
             .write(true)
             .open(&path)
             .map_err(Error::io("open lock", &path))?;
-        let deadline = Instant::now() + wait;
+        // A wait that no clock holds has no end.
+        let deadline = Instant::now().checked_add(wait);
         let mut pause = Duration::from_millis(2);
         loop {
             match file.try_lock() {
                 Ok(()) => break,
-                Err(std::fs::TryLockError::WouldBlock) if Instant::now() < deadline => {
-                    std::thread::sleep(pause.min(deadline.saturating_duration_since(Instant::now())));
+                Err(std::fs::TryLockError::WouldBlock) if deadline.is_none_or(|deadline| Instant::now() < deadline) => {
+                    let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+                    std::thread::sleep(left.map_or(pause, |left| pause.min(left)));
                     pause = (pause * 2).min(Duration::from_millis(100));
                 }
                 Err(std::fs::TryLockError::WouldBlock) => {
@@ -473,6 +488,7 @@ fn known_row(row: &Row) -> rusqlite::Result<Known> {
         checked_ns: row.get(3)?,
         hash: row.get(4)?,
         walked: row.get(5)?,
+        parsed: row.get(6)?,
     })
 }
 

@@ -69,14 +69,24 @@ fn write_file(dir: &Dir, root: &str, file: usize, version: &str) {
     dir.write(&format!("{root}/{:02}/{file}.md", file % 10), text);
 }
 
-fn ingest(dir: &Dir, root: &str, data: &str) -> crate::harness::Cmd {
-    let (root, data) = (dir.root().join(root), dir.data().with_file_name(data));
+/// Both states are ingested from the same root, in which one of them lies at a time.
+fn ingest(dir: &Dir, state: &str, data: &str) -> crate::harness::Cmd {
+    let (live, wanted) = (dir.root().join("live/corpus"), dir.root().join(state));
+    if wanted.exists() {
+        std::fs::create_dir_all(dir.root().join("live")).unwrap();
+        if live.exists() {
+            let other = if state == "first" { "second" } else { "first" };
+            std::fs::rename(&live, dir.root().join(other)).unwrap();
+        }
+        std::fs::rename(wanted, live).unwrap();
+    }
+    let (root, data) = (dir.root().join("live"), dir.data().with_file_name(data));
     dir.cmd(["ingest", "--json"]).env("KEBAB_WORKSPACE_ROOT", root).env("KEBAB_STORAGE_DATA_DIR", data)
 }
 
 fn read(dir: &Dir, data: &str, args: &[&str]) -> crate::harness::Cmd {
     let data = dir.data().with_file_name(data);
-    dir.cmd(args).env("KEBAB_WORKSPACE_ROOT", dir.root().join("first")).env("KEBAB_STORAGE_DATA_DIR", data)
+    dir.cmd(args).env("KEBAB_WORKSPACE_ROOT", dir.root().join("live")).env("KEBAB_STORAGE_DATA_DIR", data)
 }
 
 /// Every chunk, page by page.
@@ -420,7 +430,7 @@ fn readers_beside_a_writer_neither_fail_nor_wait() {
     let corpora = Corpora::new();
     let dir = &corpora.dir;
     let (stop, answers) = (AtomicBool::new(false), AtomicUsize::new(0));
-    let count = |state: &State| state.iter().filter(|(path, _)| path.starts_with("01/")).count();
+    let count = |state: &State| state.iter().filter(|(path, _)| path.starts_with("corpus/01/")).count();
     assert_eq!((count(&corpora.first), count(&corpora.second)), (20, 25));
     std::thread::scope(|scope| {
         let readers: Vec<_> = (0..4)
@@ -438,7 +448,7 @@ fn readers_beside_a_writer_neither_fail_nor_wait() {
                         "1",
                         "--json",
                         "--path-glob",
-                        "01/*",
+                        "corpus/01/*",
                     ];
                     while !stop.load(Ordering::Relaxed) {
                         let started = Instant::now();

@@ -194,21 +194,22 @@ fn link(_: &Path, _: &Path) {}
 
 #[test]
 #[cfg(unix)]
-fn a_link_inside_the_root_is_the_document_a_walk_makes_of_it() {
+fn a_link_inside_the_root_is_the_document_it_leads_to() {
     let dir = Dir::new();
     dir.write("real.md", "an apple\n");
     link(Path::new("real.md"), &dir.root().join("link.md"));
     link(Path::new("gone.md"), &dir.root().join("broken.md"));
-    assert_eq!(outcome(file(&dir, &["link.md"])), is("link.md", "new"));
+    assert_eq!(outcome(file(&dir, &["link.md"])), is("real.md", "new"));
     let root = dir.root();
     let message = format!("path: there is no file {}", root.join("broken.md").display());
     assert_eq!(refused(file(&dir, &["broken.md"])).1, message);
     // From outside, a link into the root names what it leads to.
     link(&dir.root().join("real.md"), &dir.home().join("into.md"));
     let from_home = dir.cmd(["ingest-file", "--json", "--root", root.to_str().unwrap(), "into.md"]).cwd(dir.home());
-    assert_eq!(outcome(from_home.run()), is("real.md", "new"));
+    assert_eq!(outcome(from_home.run()), is("real.md", "unchanged"));
     let report = dir.cmd(["ingest", "--json", "-q"]).ok().json();
-    assert_eq!((&report["unchanged"], &report["new"]), (&json!(2), &json!(0)));
+    assert_eq!((&report["unchanged"], &report["new"]), (&json!(1), &json!(0)));
+    assert_eq!(report["skipped_by_reason"], json!({"symlink_broken": 1, "symlink_inside_root": 1}));
 }
 
 /// A workspace beside two folders, of which `allowed` may be taken from.
@@ -351,7 +352,7 @@ fn a_text_outlives_walks_and_changes_of_the_rules() {
         holds(&walk.join(" "));
     }
     let store = rusqlite::Connection::open(dir.data().join("kebab.sqlite")).unwrap();
-    store.execute("UPDATE meta SET value = 'older' WHERE key = 'parser_version'", []).unwrap();
+    store.execute("UPDATE documents SET parsed = 'older'", []).unwrap();
     drop(store);
     let report = dir.cmd(["ingest", "--json", "-q"]).ok().json();
     assert_eq!((&report["scanned"], &report["updated"]), (&json!(2), &json!(2)));

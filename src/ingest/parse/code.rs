@@ -37,11 +37,12 @@ pub(super) fn read(blocks: &mut Blocks, separator: &str) {
             let start = lead.unwrap_or(at);
             if start > unit.start {
                 close(blocks, &unit, start, separator);
-                let path = open[..outer].iter().map(|d| d.name.clone()).collect();
+                let path = open[..outer].iter().take(MAX_PATH).map(|d| d.name.clone()).collect();
                 unit = Unit { start, indent, path, named: false };
             }
         }
-        if let Some((name, holds_units)) = found {
+        if let Some((mut name, holds_units)) = found {
+            name.truncate(name.floor_char_boundary(MAX_NAME));
             if !unit.named && unit.indent == indent {
                 unit.path.push(name.clone());
                 unit.named = true;
@@ -53,6 +54,10 @@ pub(super) fn read(blocks: &mut Blocks, separator: &str) {
     }
     close(blocks, &unit, text.len(), separator);
 }
+
+/// Names of definitions around a unit, and bytes of each, that its symbol holds at most: nesting may be endless.
+const MAX_PATH: usize = 8;
+const MAX_NAME: usize = 128;
 
 /// Between the parts of a symbol.
 pub fn separator(lang: &str) -> &'static str {
