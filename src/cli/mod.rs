@@ -163,7 +163,10 @@ fn dispatch(argv: Vec<OsString>) -> Outcome {
             Ok(Exit::Done)
         }
         Command::Doctor(_) => {
-            let doctor = tools::doctor::run(&Kb::open(configure()?)?);
+            let doctor = match configure().and_then(Kb::open) {
+                Ok(kb) => tools::doctor::run(&kb),
+                Err(error) => tools::doctor::unusable(&error),
+            };
             session.answer(&doctor, |out, doctor| render::doctor(out, session.style, doctor))?;
             Ok(if doctor.ok { Exit::Done } else { Exit::Unhealthy })
         }

@@ -29,8 +29,10 @@ pub fn search(out: Out, style: Style, query: &str, response: &SearchResponse) ->
     }
     match weak.len() {
         0 => Ok(()),
-        1 => writeln!(out, "\n{}", style.paint(Ink::Dim, "… 1 weaker hit")),
-        more => writeln!(out, "\n{}", style.paint(Ink::Dim, &format!("… {more} weaker hits"))),
+        1 => writeln!(out, "\n{}", style.paint(Ink::Dim, "… 1 weaker hit (a pipe or --json shows it)")),
+        more => {
+            writeln!(out, "\n{}", style.paint(Ink::Dim, &format!("… {more} weaker hits (a pipe or --json shows them)")))
+        }
     }
 }
 
@@ -331,7 +333,7 @@ mod tests {
         let answer =
             response(vec![hit("a.md", "Make a backup.", false), hit("b.md", "x", true), hit("c.md", "x", true)]);
         let expected = "\u{1b}[35ma.md\u{1b}[0m:\u{1b}[32m3-9\u{1b}[0m  \u{1b}[2mGuide › Backups\u{1b}[0m\n    \
-                        Make a \u{1b}[1;31mbackup\u{1b}[0m.\n\n\u{1b}[2m… 2 weaker hits\u{1b}[0m\n";
+                        Make a \u{1b}[1;31mbackup\u{1b}[0m.\n\n\u{1b}[2m… 2 weaker hits (a pipe or --json shows them)\u{1b}[0m\n";
         assert_eq!(shown(Style { terminal: true, colour: true }, &answer), expected);
     }
 

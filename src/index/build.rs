@@ -30,7 +30,7 @@ pub const DEFAULT_AVERAGES: Averages = Averages { grams: 128.0, words: 128.0 };
 #[derive(Debug, Clone, Copy)]
 pub struct Passage<'p> {
     pub title: &'p str,
-    /// The document has no title but its file's name.
+    /// The title is the file's name, given or for want of another.
     pub title_is_name: bool,
     pub headings: &'p [String],
     pub symbol: Option<&'p str>,

@@ -132,7 +132,7 @@ pub fn sample_averages(jobs: &[Job], config: &Config) -> Averages {
     let mut builder = Builder::new(build::DEFAULT_AVERAGES);
     for job in jobs.iter().step_by(jobs.len().div_ceil(SAMPLE_FILES).max(1)) {
         if let Outcome::Document(prepared) = prepare(job, config) {
-            add_chunks(&mut builder, &prepared);
+            add_chunks(&mut builder, &job.file.path, &prepared);
         }
     }
     builder.averages()
@@ -180,18 +180,18 @@ fn run(jobs: &[Job], range: Range<usize>, config: &Config, averages: Averages, s
             Outcome::Failed(Error::Internal { cause: format!("the parser of {} panicked", job.file.path) })
         });
         if let Outcome::Document(prepared) = &outcome {
-            add_chunks(&mut builder, prepared);
+            add_chunks(&mut builder, &job.file.path, prepared);
         }
         outcomes.push(outcome);
     }
     Run { jobs: range.start..range.start + outcomes.len(), outcomes, build: builder.finish() }
 }
 
-fn add_chunks(builder: &mut Builder, prepared: &Prepared) {
+fn add_chunks(builder: &mut Builder, path: &str, prepared: &Prepared) {
     for (_, chunk) in &prepared.chunks {
         builder.add(&Passage {
             title: &prepared.title,
-            title_is_name: prepared.parsed.metadata.title.is_none(),
+            title_is_name: prepared.title == file_stem(path),
             headings: &chunk.heading_path,
             symbol: chunk.symbol.as_deref(),
             body: &readable(prepared.parsed.media, &prepared.loaded.text[chunk.bytes.clone()]),

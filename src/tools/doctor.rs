@@ -13,6 +13,12 @@ pub fn run(kb: &Kb) -> Doctor {
     Doctor { schema_version: DoctorV1, ok: checks.iter().all(|check| check.ok), checks }
 }
 
+/// The answer where there is nothing else to look at, because the configuration cannot be used.
+pub fn unusable(error: &Error) -> Doctor {
+    let checks = vec![Check { name: "config", ok: false, detail: error.to_string(), hint: error.hint() }];
+    Doctor { schema_version: DoctorV1, ok: false, checks }
+}
+
 /// What was found to be well, or what is wrong.
 type Finding = Result<String>;
 

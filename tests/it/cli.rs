@@ -497,3 +497,14 @@ fn the_home_folder_is_searched_only_when_named() {
     let error = dir.cmd(words("ingest --root nowhere --json")).run().code(2).error();
     assert_eq!((&error["code"], &error["details"]["field"]), (&json!("invalid_input"), &json!("root")));
 }
+
+#[test]
+fn doctor_reports_a_configuration_that_cannot_be_used() {
+    let dir = Dir::new();
+    let file = dir.root().join("bad.toml");
+    std::fs::write(&file, "[search]\ndefault_k = 0\n").unwrap();
+    let doctor = dir.cmd(["doctor", "--json", "--config", file.to_str().unwrap()]).run().code(3).json();
+    assert_eq!(doctor["ok"], false);
+    assert_eq!(doctor["checks"][0]["name"], "config");
+    assert!(doctor["checks"][0]["detail"].as_str().unwrap().contains("default_k"), "{doctor}");
+}
