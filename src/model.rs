@@ -192,6 +192,23 @@ impl Given {
     }
 }
 
+/// Sizes of chunks in estimated tokens; `overlap < target <= max`. The embedding window of 512 leaves `max_tokens` room for the prefix and for error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ChunkLimits {
+    /// Neighbours in a section are joined up to here, and longer blocks are cut here.
+    pub target_tokens: u32,
+    /// No chunk is larger; a block that fits is not cut.
+    pub max_tokens: u32,
+    /// Repeated between the pieces of one block that had to be cut; at most half of the target counts.
+    pub overlap_tokens: u32,
+}
+
+impl Default for ChunkLimits {
+    fn default() -> Self {
+        ChunkLimits { target_tokens: 320, max_tokens: 448, overlap_tokens: 0 }
+    }
+}
+
 /// A passage of a document: what is ranked, shown and cited.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Chunk {

@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
 
 use crate::error::{Error, Result};
-use crate::model::Trust;
+use crate::model::{ChunkLimits, Trust};
 pub use keys::nearest;
 use keys::{File, expand};
 
@@ -55,14 +55,6 @@ pub struct Ingest {
     pub limits: ChunkLimits,
 }
 
-/// Sizes of chunks in estimated tokens; `overlap < target <= max`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ChunkLimits {
-    pub target_tokens: u32,
-    pub overlap_tokens: u32,
-    pub max_chunk_tokens: u32,
-}
-
 #[derive(Debug, Clone, PartialEq)]
 pub struct Search {
     pub default_k: usize,
@@ -78,12 +70,6 @@ pub struct Flags {
     pub root: Option<PathBuf>,
     pub data_dir: Option<PathBuf>,
     pub readonly: bool,
-}
-
-impl Default for ChunkLimits {
-    fn default() -> Self {
-        ChunkLimits { target_tokens: 320, overlap_tokens: 0, max_chunk_tokens: 448 }
-    }
 }
 
 /// The id of the main workspace.
@@ -461,17 +447,17 @@ fn chunk_limits(file: &File) -> Result<ChunkLimits> {
     let whole = |name: &str, least| Ok(file.whole(&format!("ingest.chunking.{name}"), least..=8192)?.map(|n| n as u32));
     let (target, max): (Option<u32>, Option<u32>) = (whole("target_tokens", 16)?, whole("max_chunk_tokens", 16)?);
     let target_tokens = target.unwrap_or(max.map_or(default.target_tokens, |max| max.min(default.target_tokens)));
-    let max_chunk_tokens = max.unwrap_or(default.max_chunk_tokens.max(target_tokens));
+    let max_tokens = max.unwrap_or(default.max_tokens.max(target_tokens));
     let overlap_tokens = whole("overlap_tokens", 0)?.unwrap_or(default.overlap_tokens);
-    if max_chunk_tokens < target_tokens {
-        let cause = format!("{max_chunk_tokens} is less than target_tokens ({target_tokens})");
+    if max_tokens < target_tokens {
+        let cause = format!("{max_tokens} is less than target_tokens ({target_tokens})");
         return Err(file.invalid("ingest.chunking.max_chunk_tokens", cause));
     }
     if overlap_tokens >= target_tokens {
         let cause = format!("{overlap_tokens} is not less than target_tokens ({target_tokens})");
         return Err(file.invalid("ingest.chunking.overlap_tokens", cause));
     }
-    Ok(ChunkLimits { target_tokens, overlap_tokens, max_chunk_tokens })
+    Ok(ChunkLimits { target_tokens, max_tokens, overlap_tokens })
 }
 
 fn readonly(env: Env) -> Result<bool> {

@@ -87,7 +87,7 @@ fn without_a_file_everything_has_a_default() {
     assert_eq!(config.sources, [main_source(root, vec![])]);
     assert!(!config.root_is_named && !config.readonly);
     assert_eq!(config.ingest.max_file_bytes, 16_777_216);
-    assert_eq!(config.ingest.limits, ChunkLimits { target_tokens: 320, overlap_tokens: 0, max_chunk_tokens: 448 });
+    assert_eq!(config.ingest.limits, ChunkLimits { target_tokens: 320, overlap_tokens: 0, max_tokens: 448 });
     assert_eq!(config.search, Search { default_k: 10, snippet_chars: 240, stale_threshold_days: 0 });
     assert_eq!((config.warnings, config.file), (vec![], None));
 }
@@ -115,7 +115,7 @@ fn every_key_of_the_file_is_read() {
     assert_eq!(config.data_dir, place.path("config/kebab-lite/index"));
     assert_eq!(config.ingest.max_file_bytes, 1024);
     assert_eq!(config.ingest.allowed_dirs, [place.path("other")]);
-    assert_eq!(config.ingest.limits, ChunkLimits { target_tokens: 100, overlap_tokens: 10, max_chunk_tokens: 200 });
+    assert_eq!(config.ingest.limits, ChunkLimits { target_tokens: 100, overlap_tokens: 10, max_tokens: 200 });
     assert_eq!(config.search, Search { default_k: 5, snippet_chars: 100, stale_threshold_days: 30 });
     assert_eq!((config.warnings, config.file), (vec![], Some(place.config_file())));
 }
@@ -382,7 +382,7 @@ fn a_data_folder_may_lie_inside_the_root_and_be_missing() {
 #[test]
 fn one_chunk_limit_is_enough() {
     let limits = |line: &str| Place::new().file(&format!("[ingest.chunking]\n{line}")).load().ingest.limits;
-    let expected = |target_tokens, max_chunk_tokens| ChunkLimits { target_tokens, overlap_tokens: 0, max_chunk_tokens };
+    let expected = |target_tokens, max_tokens| ChunkLimits { target_tokens, overlap_tokens: 0, max_tokens };
     assert_eq!(limits("target_tokens = 500"), expected(500, 500));
     assert_eq!(limits("target_tokens = 100"), expected(100, 448));
     assert_eq!(limits("max_chunk_tokens = 200"), expected(200, 200));

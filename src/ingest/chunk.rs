@@ -8,7 +8,7 @@ mod tokens;
 use std::ops::Range;
 
 use super::parse::{BlockKind, Parsed, separator};
-use crate::model::{Chunk, Media};
+use crate::model::{Chunk, ChunkLimits, Media};
 use tokens::{Meter, UNITS};
 
 pub use tokens::estimate_tokens;
@@ -16,29 +16,12 @@ pub use tokens::estimate_tokens;
 /// Names the rules of this file; another name means other chunks for the same document.
 pub const VERSION: &str = "structure-1";
 
-/// Sizes in estimated tokens. The embedding window of 512 leaves `max_tokens` room for the prefix and for error.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
-    /// Neighbours in a section are joined up to here, and longer blocks are cut here.
-    pub target_tokens: u32,
-    /// No chunk is larger; a block that fits is not cut.
-    pub max_tokens: u32,
-    /// Repeated between the pieces of one block that had to be cut; at most half of the target counts.
-    pub overlap_tokens: u32,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Limits { target_tokens: 320, max_tokens: 448, overlap_tokens: 0 }
-    }
-}
-
 /// The chunks of a document, in order. Together they hold every block.
 ///
 /// A heading opens a chunk and stays with what follows it. A section of up to a quarter of the target joins its
 /// equally small neighbours under the same parent, and is then cited by what they have in common; code does the same
 /// with definitions.
-pub fn chunk(text: &str, parsed: &Parsed, limits: &Limits) -> Vec<Chunk> {
+pub fn chunk(text: &str, parsed: &Parsed, limits: &ChunkLimits) -> Vec<Chunk> {
     let sizes = Sizes::new(limits);
     let meter = Meter { text, markup: parsed.media == Media::Html };
     let separator = separator(parsed.code_lang.unwrap_or(""));
@@ -77,7 +60,7 @@ struct Sizes {
 }
 
 impl Sizes {
-    fn new(limits: &Limits) -> Self {
+    fn new(limits: &ChunkLimits) -> Self {
         // One character may cost two tokens, and a cut needs some choice.
         let max = u64::from(limits.max_tokens.max(8)) * UNITS;
         let target = (u64::from(limits.target_tokens) * UNITS).clamp(max / 4, max);

@@ -20,13 +20,13 @@ pub use publish::rebuild;
 pub use walk::{Found, Skip, document_path, mtime_ns};
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 
-use crate::config::{Config, INGESTED, Source, settle};
+use crate::config::{Config, INGESTED, Source};
 use crate::error::{Error, Result};
 use crate::kb::{self, Kb};
 use crate::model::{Given, Id, Rows};
@@ -56,7 +56,7 @@ pub struct Input {
 /// Brings the store and the index up to date with the files. `stop` ends it early, keeping what is done.
 pub fn run(kb: &Kb, input: &Input, observe: &mut dyn FnMut(IngestEvent), stop: &AtomicBool) -> Result<IngestReport> {
     require_writable(kb, "ingest")?;
-    let starts = starts(&kb.config, &input.paths)?;
+    let starts = walk::starts(&kb.config, &input.paths)?;
     let task = Task {
         include: input.paths.iter().map(|path| path.display().to_string()).collect(),
         force: input.force,
@@ -556,46 +556,6 @@ fn shape(config: &Config, source: &Source, repo: Option<&str>) -> String {
     let settings = format!("{:?}", (config.ingest.limits, source.trust_level, &source.source_type, repo));
     let hash = blake3::hash(settings.as_bytes()).to_hex();
     format!("{PARSER_VERSION}/{}/{}", chunk::VERSION, &hash[..16])
-}
-
-/// For each source the paths to look at: None for a source that none of the named paths lies in.
-fn starts(config: &Config, paths: &[PathBuf]) -> Result<Vec<Option<Vec<PathBuf>>>> {
-    if paths.is_empty() {
-        return Ok(config.sources.iter().map(|_| Some(Vec::new())).collect());
-    }
-    let mut starts: Vec<Option<Vec<PathBuf>>> = config.sources.iter().map(|_| None).collect();
-    for path in paths {
-        let resolved = resolve(&std::path::absolute(path).map_err(Error::io("find", path))?);
-        let Some(owner) = owner(config, &resolved) else {
-            let reason = format!("{} lies outside the workspace {}", path.display(), config.sources[0].root.display());
-            return Err(Error::input_hint("path", reason, "Name a path inside the workspace, or another --root."));
-        };
-        let of_owner = config.sources.iter().zip(&mut starts).find(|(source, _)| source.id == owner.id);
-        if let Some((_, starts)) = of_owner {
-            starts.get_or_insert_default().push(resolved);
-        }
-    }
-    for starts in starts.iter_mut().flatten() {
-        // What lies below another start is seen from there.
-        let all: BTreeSet<PathBuf> = starts.drain(..).collect();
-        let below = |start: &PathBuf| start.ancestors().skip(1).any(|above| all.contains(above));
-        starts.extend(all.iter().filter(|start| !below(start)).cloned());
-    }
-    Ok(starts)
-}
-
-/// The source that a path lies in: of nested ones the innermost.
-fn owner<'c>(config: &'c Config, path: &Path) -> Option<&'c Source> {
-    let around = config.sources.iter().filter(|source| path.starts_with(&source.root));
-    around.max_by_key(|source| source.root.components().count())
-}
-
-/// The folder is resolved, the last part is not: a link is looked at as the link it is.
-fn resolve(absolute: &Path) -> PathBuf {
-    match (absolute.parent(), absolute.file_name()) {
-        (Some(folder), Some(name)) => settle(folder).join(name),
-        _ => settle(absolute),
-    }
 }
 
 fn extension(path: &str) -> String {

@@ -13,8 +13,8 @@ use unicode_normalization::UnicodeNormalization;
 
 use super::decode::{Unreadable, decode};
 use super::prepare::{Loaded, Outcome, disk_path, load};
-use super::walk::{self, Found, Skip, document_path};
-use super::{Task, owner, perform, require_writable, resolve};
+use super::walk::{self, Found, Skip, document_path, owner, resolve};
+use super::{Task, perform, require_writable};
 use crate::config::{Config, INGESTED, Source, settle};
 use crate::error::{Error, Result};
 use crate::kb::Kb;

@@ -8,7 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use super::chunk::{self, Limits};
+use super::chunk;
 use super::decode::{Decoded, HEAD_BYTES, Unreadable, decode, opens_binary};
 use super::parse::{Parsed, parse, readable};
 use super::walk::{Found, Skip, mtime_ns};
@@ -138,15 +138,6 @@ pub fn sample_averages(jobs: &[Job], config: &Config) -> Averages {
     builder.averages()
 }
 
-pub fn limits(config: &Config) -> Limits {
-    let limits = config.ingest.limits;
-    Limits {
-        target_tokens: limits.target_tokens,
-        max_tokens: limits.max_chunk_tokens,
-        overlap_tokens: limits.overlap_tokens,
-    }
-}
-
 /// Source bytes in a run.
 const RUN_BYTES: u64 = 4 << 20;
 const RUN_FILES: usize = 2048;
@@ -217,7 +208,7 @@ fn prepare(job: &Job, config: &Config) -> Outcome {
     let title = parsed.metadata.title.clone().unwrap_or_else(|| file_stem(&job.file.path).to_owned());
     let doc_id = Id::document(&job.source.id, &job.file.path);
     let mut occurrences: HashMap<Id, u32> = HashMap::new();
-    let chunks = chunk::chunk(&loaded.text, &parsed, &limits(config))
+    let chunks = chunk::chunk(&loaded.text, &parsed, &config.ingest.limits)
         .into_iter()
         .map(|chunk| {
             let body = &loaded.text[chunk.bytes.clone()];

@@ -3,7 +3,7 @@
 //! Every file that is passed over has a reason. Ignore files are honoured as git and ripgrep do, and
 //! `.kebabignore` on top of them.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs::Metadata;
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
@@ -95,6 +95,46 @@ pub fn walk(config: &Config, source: &Source, starts: &[PathBuf]) -> Result<Walk
         walker.start(start);
     }
     Ok(walker.walk)
+}
+
+/// For each source the paths to look at: None for a source that none of the named paths lies in.
+pub fn starts(config: &Config, paths: &[PathBuf]) -> Result<Vec<Option<Vec<PathBuf>>>> {
+    if paths.is_empty() {
+        return Ok(config.sources.iter().map(|_| Some(Vec::new())).collect());
+    }
+    let mut starts: Vec<Option<Vec<PathBuf>>> = config.sources.iter().map(|_| None).collect();
+    for path in paths {
+        let resolved = resolve(&std::path::absolute(path).map_err(Error::io("find", path))?);
+        let Some(owner) = owner(config, &resolved) else {
+            let reason = format!("{} lies outside the workspace {}", path.display(), config.sources[0].root.display());
+            return Err(Error::input_hint("path", reason, "Name a path inside the workspace, or another --root."));
+        };
+        let of_owner = config.sources.iter().zip(&mut starts).find(|(source, _)| source.id == owner.id);
+        if let Some((_, starts)) = of_owner {
+            starts.get_or_insert_default().push(resolved);
+        }
+    }
+    for starts in starts.iter_mut().flatten() {
+        // What lies below another start is seen from there.
+        let all: BTreeSet<PathBuf> = starts.drain(..).collect();
+        let below = |start: &PathBuf| start.ancestors().skip(1).any(|above| all.contains(above));
+        starts.extend(all.iter().filter(|start| !below(start)).cloned());
+    }
+    Ok(starts)
+}
+
+/// The source that a path lies in: of nested ones the innermost.
+pub fn owner<'c>(config: &'c Config, path: &Path) -> Option<&'c Source> {
+    let around = config.sources.iter().filter(|source| path.starts_with(&source.root));
+    around.max_by_key(|source| source.root.components().count())
+}
+
+/// The folder is resolved, the last part is not: a link is looked at as the link it is.
+pub fn resolve(absolute: &Path) -> PathBuf {
+    match (absolute.parent(), absolute.file_name()) {
+        (Some(folder), Some(name)) => settle(folder).join(name),
+        _ => settle(absolute),
+    }
 }
 
 /// A path as documents name it: relative, `/`-separated, NFC, `%XX` for bytes that are not UTF-8.

@@ -143,7 +143,7 @@ fn sql(path: &Path) -> impl Fn(rusqlite::Error) -> Error {
 fn is_foreign_content(error: &rusqlite::Error) -> bool {
     use rusqlite::Error::*;
     match error {
-        SqliteFailure(_, Some(message)) => message.starts_with("no such "),
+        SqliteFailure(_, Some(message)) | SqlInputError { msg: message, .. } => message.starts_with("no such "),
         InvalidColumnType(..)
         | FromSqlConversionFailure(..)
         | IntegralValueOutOfRange(..)

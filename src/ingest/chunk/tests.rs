@@ -2,12 +2,12 @@ use super::*;
 use crate::ingest::decode::{decode, source_offset};
 use crate::ingest::parse::{parse, readable};
 
-fn limits(target_tokens: u32, max_tokens: u32, overlap_tokens: u32) -> Limits {
-    Limits { target_tokens, max_tokens, overlap_tokens }
+fn limits(target_tokens: u32, max_tokens: u32, overlap_tokens: u32) -> ChunkLimits {
+    ChunkLimits { target_tokens, max_tokens, overlap_tokens }
 }
 
 /// Each chunk as `first-last path: text`, on one line.
-fn outline(path: &str, text: &str, limits: &Limits) -> Vec<String> {
+fn outline(path: &str, text: &str, limits: &ChunkLimits) -> Vec<String> {
     let show = |chunk: &Chunk| {
         let (first, last) = chunk.lines;
         let place = chunk.symbol.clone().unwrap_or_else(|| chunk.heading_path.join(" › "));
@@ -29,8 +29,8 @@ fn headings_stay_with_what_follows() {
             format!("13-15 A › D: {long}⏎⏎# E"),
         ]
     );
-    assert_eq!(outline("a.md", "# Only\n", &Limits::default()), ["1-1 Only: # Only"]);
-    assert_eq!(outline("a.md", "", &Limits::default()), [""; 0]);
+    assert_eq!(outline("a.md", "# Only\n", &ChunkLimits::default()), ["1-1 Only: # Only"]);
+    assert_eq!(outline("a.md", "", &ChunkLimits::default()), [""; 0]);
 }
 
 #[test]
@@ -38,7 +38,7 @@ fn small_sections_of_one_parent_merge() {
     let text = "# T\n\nAn introduction that is long enough to stand alone, were it not small itself, in this small world.\n\n\
                 ## A\na\n\n## B\nb\n\n# U\n\n## C\nc\n";
     assert_eq!(
-        outline("a.md", text, &Limits::default()),
+        outline("a.md", text, &ChunkLimits::default()),
         [
             "1-9 T: # T⏎⏎An introduction that is long enough to stand alone, were it not small itself, in this small world.⏎⏎\
          ## A⏎a⏎⏎## B⏎b",
@@ -52,7 +52,7 @@ fn code_keeps_its_symbols() {
     let body = "        let value = compute(1, 2, 3);\n".repeat(12);
     let text =
         format!("use a;\n\nimpl Store {{\n    fn open() {{\n{body}    }}\n\n    fn a() {{}}\n\n    fn b() {{}}\n}}\n");
-    let places: Vec<String> = chunk(&text, &parse("a.rs", &text), &Limits::default())
+    let places: Vec<String> = chunk(&text, &parse("a.rs", &text), &ChunkLimits::default())
         .iter()
         .map(|chunk| format!("{:?} {}", chunk.lines, chunk.symbol.as_deref().unwrap_or("-")))
         .collect();
@@ -283,7 +283,7 @@ fn any_bytes_are_refused_or_keep_the_invariants() {
     assert_eq!(often.collect::<Vec<_>>(), ["euc-kr", "utf-16be", "utf-16le", "utf-8", "windows-1252"], "{read:?}");
 }
 
-fn check(path: &str, text: &str, limits: &Limits) {
+fn check(path: &str, text: &str, limits: &ChunkLimits) {
     let parsed = parse(path, text);
     let mut end = 0;
     for block in &parsed.blocks {
