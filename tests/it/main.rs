@@ -8,6 +8,7 @@ mod crash;
 mod fetch;
 mod harness;
 mod ingest;
+mod ingest_config;
 mod ingest_one;
 mod mcp;
 mod mcp_life;
