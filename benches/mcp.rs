@@ -26,7 +26,7 @@ use kebab_lite::kb::Kb;
 use kebab_lite::model::Mode;
 use kebab_lite::pool::Pool;
 use kebab_lite::tools::{self, search::SearchInput};
-use server::{INITIALIZE, Requests, Server, contains};
+use server::{INITIALIZE, Requests, Server, Work, contains, cpu};
 use table::{Figure, Target, Unit};
 
 const WORDS_A_CHUNK: usize = 120;
@@ -49,7 +49,7 @@ fn main() {
     let load = load_average();
     let folder = Folder::prepare(options.chunks);
     println!("{} chunks of {WORDS_A_CHUNK} words; {} cores, load average {load}\n", options.chunks, Pool::size());
-    let pings = Requests::new((0..1000).map(|id| format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"ping"}}"#)));
+    let ping_lines = Requests::new((0..1000).map(|id| format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"ping"}}"#)));
     let searches = Requests::new(folder.queries.iter().enumerate().map(|(id, query)| {
         format!(
             r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"search","arguments":{{"query":"{query}","mode":"lexical","k":{K}}}}}}}"#
@@ -59,9 +59,9 @@ fn main() {
     table::head();
     start(|| folder.server(true)).print("start to the answer to initialize", Target::AtMost(20.0));
     let mut server = Server::ready(folder.server(false));
-    ping(&mut server, &pings, PINGS).print("ping, one after another", Target::AtMost(50.0));
+    pings(&mut server, &ping_lines);
     search(&mut server, &searches).print("search, one after another", Target::AtMost(2.0));
-    in_flight(&mut server, &pings, &searches, &folder);
+    in_flight(&mut server, &searches, &folder);
     let list = server.ask(TOOLS_LIST).len() as f64;
     Figure::of_sizes(Unit::Kilobytes, vec![list]).print("answer to tools/list", Target::AtMost(8192.0));
     server.end();
@@ -70,7 +70,7 @@ fn main() {
     match options.peer {
         Peer::No => println!("\nThe SDK's server is left out: --no-peer."),
         peer => match build_peer() {
-            Ok(binary) => compare(&folder, &binary, &pings),
+            Ok(binary) => compare(&folder, &binary, &ping_lines),
             Err(cause) if peer == Peer::Yes => panic!("the SDK's server cannot be built: {cause}"),
             Err(cause) => println!("\nTHE COMPARISON WITH THE SDK IS LEFT OUT, its server cannot be built: {cause}"),
         },
@@ -224,50 +224,64 @@ fn search(server: &mut Server, searches: &Requests) -> Figure {
     Figure::of_times(Unit::Milliseconds, times)
 }
 
-/// The rates of the server, the driver's own limit, and the engine called directly by as many threads as the server
-/// has workers, in turn.
-fn in_flight(server: &mut Server, pings: &Requests, searches: &Requests, folder: &Folder) {
+/// The server's own cost of a message on top of what the pipes and the system's scheduler cost.
+fn pings(server: &mut Server, pings: &Requests) {
     let mut echo = cfg!(unix).then(|| Server::spawn(Command::new("cat")));
-    let kb = folder.kb();
-    let (mut pinged, mut echoed, mut searched, mut engine, mut worded) =
-        <(Vec<_>, Vec<_>, Vec<_>, Vec<_>, Vec<_>)>::default();
+    let (mut rates, mut limits, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
-        pinged.push(server.rate(pings, WINDOW, ROUND));
-        echoed.extend(echo.as_mut().map(|echo| echo.rate(pings, WINDOW, ROUND)));
-        searched.push(server.rate(searches, WINDOW, ROUND));
-        engine.push(calls(&folder.queries, |input| {
-            black_box(tools::search::run(&kb, input).expect("an answer"));
-        }));
-        worded.push(calls(&folder.queries, |input| {
-            let answer = tools::search::run(&kb, input).expect("an answer");
-            black_box(serde_json::to_string(&answer).expect("JSON"));
-        }));
+        rates.push(server.load(pings, WINDOW, ROUND).per_second());
+        if let Some(echo) = &mut echo {
+            limits.push(echo.load(pings, WINDOW, ROUND).per_second());
+            let count = PINGS / ROUNDS;
+            ratios.push(ping(server, pings, count).typical / ping(echo, pings, count).typical);
+        }
     }
-    let shares = |rates: &[f64]| searched.iter().zip(rates).map(|(ours, theirs)| 100.0 * ours / theirs).collect();
-    let (of_engine, of_worded) = (shares(&engine), shares(&worded));
-    Figure::of_rates(Unit::PerSecond, pinged).print("64 pings in flight", Target::AtLeast(200_000.0));
-    if !echoed.is_empty() {
-        Figure::of_rates(Unit::PerSecond, echoed).print("  the same to `cat`: the driver's limit", Target::None);
+    ping(server, pings, PINGS).print("ping, one after another", Target::AtMost(100.0));
+    if let Some(echo) = &mut echo {
+        ping(echo, pings, PINGS).print("  the same line echoed by `cat`", Target::None);
+        Figure::of_sizes(Unit::Times, ratios).print("  server : cat, in turn", Target::AtMost(2.0));
     }
-    Figure::of_rates(Unit::PerSecond, searched).print("64 searches in flight", Target::None);
-    Figure::of_rates(Unit::PerSecond, engine).print("  the engine called directly", Target::None);
-    Figure::of_rates(Unit::Percent, of_engine).print("  server : engine", Target::AtLeast(80.0));
-    Figure::of_rates(Unit::Percent, of_worded).print("  server : engine and its answers as JSON", Target::None);
+    Figure::of_rates(Unit::PerSecond, rates).print("64 pings in flight", Target::AtLeast(200_000.0));
     if let Some(echo) = echo {
+        Figure::of_rates(Unit::PerSecond, limits).print("  echoed by `cat`: the driver's limit", Target::None);
         echo.end();
     }
 }
 
-/// Calls a second from as many threads as the server has workers.
-fn calls(queries: &[String], call: impl Fn(&SearchInput) + Sync) -> f64 {
+/// The server against the engine called directly by as many threads as the server has workers, in turn.
+fn in_flight(server: &mut Server, searches: &Requests, folder: &Folder) {
+    let kb = folder.kb();
+    let (mut rates, mut direct, mut shares, mut costs) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        let served = server.load(searches, WINDOW, ROUND);
+        let called = calls(&folder.queries, |input| {
+            black_box(tools::search::run(&kb, input).expect("an answer"));
+        });
+        rates.push(served.per_second());
+        direct.push(called.per_second());
+        shares.push(100.0 * served.per_second() / called.per_second());
+        costs.extend(called.cpu_each().zip(served.cpu_each()).map(|(called, served)| 100.0 * called / served));
+    }
+    Figure::of_rates(Unit::PerSecond, rates).print("64 searches in flight", Target::None);
+    Figure::of_rates(Unit::PerSecond, direct).print("  the engine called directly", Target::None);
+    Figure::of_rates(Unit::Percent, shares).print("  server : engine", Target::AtLeast(80.0));
+    if !costs.is_empty() {
+        Figure::of_rates(Unit::Percent, costs).print("  the engine's share of processor time", Target::AtLeast(80.0));
+    }
+}
+
+/// Calls by as many threads as the server has workers.
+fn calls(queries: &[String], call: impl Fn(&SearchInput) + Sync) -> Work {
     let input = |query: &String| SearchInput {
         query: query.clone(),
         mode: Some(Mode::Lexical),
         k: Some(K),
+        max_tokens: Some(DEFAULT_TOKENS),
         ..SearchInput::default()
     };
     let inputs: Vec<SearchInput> = queries.iter().map(input).collect();
-    let (next, started) = (AtomicUsize::new(0), Instant::now());
+    let next = AtomicUsize::new(0);
+    let (before, started) = (cpu("self"), Instant::now());
     std::thread::scope(|scope| {
         for _ in 0..Pool::size() {
             scope.spawn(|| {
@@ -277,8 +291,13 @@ fn calls(queries: &[String], call: impl Fn(&SearchInput) + Sync) -> f64 {
             });
         }
     });
-    next.into_inner() as f64 / started.elapsed().as_secs_f64()
+    let time = started.elapsed();
+    let cpu = cpu("self").zip(before).map(|(after, before)| after - before);
+    Work { count: next.into_inner(), time, cpu }
 }
+
+/// The server's own budget for an answer.
+const DEFAULT_TOKENS: usize = 20_000;
 
 fn memory(folder: &Folder, searches: &Requests) {
     let (mut before, mut after) = (Vec::new(), Vec::new());
@@ -361,7 +380,7 @@ fn compare(folder: &Folder, binary: &Path, pings: &Requests) {
         println!("{:>6}{:>14}{:>12}{:>8}{:>16}{:>12}{:>8}", "pair", "64 pings/s", "rmcp", "×", "ping µs", "rmcp", "×");
         let (mut rates, mut times) = (Vec::new(), Vec::new());
         for pair in 1..=ROUNDS {
-            let rate = (ours.rate(pings, WINDOW, ROUND), theirs.rate(pings, WINDOW, ROUND));
+            let rate = (ours.load(pings, WINDOW, ROUND).per_second(), theirs.load(pings, WINDOW, ROUND).per_second());
             let count = PINGS / 4;
             let time = (ping(&mut ours, pings, count).typical, ping(&mut theirs, pings, count).typical);
             rates.push(rate.0 / rate.1);

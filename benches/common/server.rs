@@ -20,6 +20,15 @@ pub struct Requests {
     ends: Vec<usize>,
 }
 
+/// What was done in a time.
+#[derive(Clone, Copy)]
+pub struct Work {
+    pub count: usize,
+    pub time: Duration,
+    /// Seconds of processor time, of the process that did it. None where the system has no /proc.
+    pub cpu: Option<f64>,
+}
+
 /// Memory of a process, in bytes.
 #[derive(Clone, Copy)]
 pub struct Resident {
@@ -72,9 +81,10 @@ impl Server {
         }
     }
 
-    /// Answers a second with at most `window` requests under way, and never less than three quarters of them.
-    pub fn rate(&mut self, requests: &Requests, window: usize, time: Duration) -> f64 {
-        let started = Instant::now();
+    /// Asks for this long with at most `window` requests under way, and seldom less than three quarters of them.
+    pub fn load(&mut self, requests: &Requests, window: usize, time: Duration) -> Work {
+        let process = self.child.id().to_string();
+        let (before, started) = (cpu(&process), Instant::now());
         let (mut sent, mut answered) = (0, 0);
         let mut asking = true;
         while asking || answered < sent {
@@ -89,7 +99,8 @@ impl Server {
             answered += self.buffer[..count].iter().filter(|byte| **byte == b'\n').count();
             asking = started.elapsed() < time;
         }
-        answered as f64 / started.elapsed().as_secs_f64()
+        let time = started.elapsed();
+        Work { count: answered, time, cpu: cpu(&process).zip(before).map(|(after, before)| after - before) }
     }
 
     /// None where the system has no /proc.
@@ -118,6 +129,28 @@ impl Server {
         assert!(status.success(), "{status}");
         (time, said)
     }
+}
+
+impl Work {
+    pub fn per_second(&self) -> f64 {
+        self.count as f64 / self.time.as_secs_f64()
+    }
+
+    /// Processor time of each, in seconds.
+    pub fn cpu_each(&self) -> Option<f64> {
+        self.cpu.map(|cpu| cpu / self.count as f64)
+    }
+}
+
+/// Seconds of processor time that a process has used; "self" is this one.
+pub fn cpu(process: &str) -> Option<f64> {
+    /// What Linux counts by in /proc, whatever its clock.
+    const TICKS_A_SECOND: f64 = 100.0;
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    // The name in parentheses may hold anything; user and system time are the 12th and 13th field after it.
+    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    let ticks = |field: usize| fields.get(field)?.parse::<f64>().ok();
+    Some((ticks(11)? + ticks(12)?) / TICKS_A_SECOND)
 }
 
 impl Drop for Server {
