@@ -64,6 +64,14 @@ const ONLY: &[(&str, &[&str])] = &[
     ("indicatif", &["cli/"]),
     ("ctrlc", &["cli/", "stdio/"]),
     ("nix", &["stdio/"]),
+    ("ort", &["index/embed"]),
+    ("ort_tract", &["index/embed"]),
+    ("tokenizers", &["index/embed"]),
+    ("libloading", &["index/embed"]),
+    ("ndarray", &["index/embed"]),
+    ("instant_distance", &["index/vector"]),
+    ("minreq", &["llm.rs"]),
+    ("httparse", &["http.rs", "http/"]),
 ];
 
 struct File {
