@@ -50,6 +50,21 @@ pub enum Error {
         cause: String,
         hint: String,
     },
+    /// The server runs and does not have the model.
+    ModelNotPulled {
+        endpoint: String,
+        model: String,
+        cause: String,
+        hint: String,
+    },
+    Timeout {
+        endpoint: String,
+        model: String,
+        cause: String,
+        hint: String,
+    },
+    /// Whoever asked no longer wants the answer.
+    Cancelled,
     ReadonlyMode {
         operation: &'static str,
     },
@@ -104,6 +119,9 @@ impl Error {
             Error::ChunkNotFound { .. } => "chunk_not_found",
             Error::SpanNotSupported { .. } => "span_not_supported",
             Error::ModelUnreachable { .. } => "model_unreachable",
+            Error::ModelNotPulled { .. } => "model_not_pulled",
+            // The contract has no code of its own for what nobody waits for.
+            Error::Timeout { .. } | Error::Cancelled => "timeout",
             Error::ReadonlyMode { .. } => "readonly_mode",
             Error::StoreBusy { .. } => "store_busy",
             Error::StoreCorrupt { .. } | Error::IndexDamaged { .. } => "store_corrupt",
@@ -124,14 +142,16 @@ impl Error {
             Error::DocNotFound { id } | Error::ChunkNotFound { id } | Error::SpanNotSupported { id, .. } => {
                 json!({"id": id})
             }
-            Error::ModelUnreachable { endpoint, model, cause, .. } => {
+            Error::ModelUnreachable { endpoint, model, cause, .. }
+            | Error::ModelNotPulled { endpoint, model, cause, .. }
+            | Error::Timeout { endpoint, model, cause, .. } => {
                 json!({"endpoint": endpoint, "model": model, "source": cause})
             }
             Error::StoreBusy { path, cause }
             | Error::StoreCorrupt { path, cause }
             | Error::IndexDamaged { path, cause } => json!({"path": text(path), "cause": cause}),
             Error::Io { path, cause, .. } => json!({"path": text(path), "cause": cause}),
-            Error::ReadonlyMode { .. } | Error::Internal { .. } => json!({}),
+            Error::Cancelled | Error::ReadonlyMode { .. } | Error::Internal { .. } => json!({}),
         }
     }
 
@@ -139,7 +159,11 @@ impl Error {
     pub fn hint(&self) -> Option<String> {
         match self {
             Error::ConfigInvalid { hint, .. } | Error::InvalidInput { hint, .. } => hint.clone(),
-            Error::NotIndexed { hint, .. } | Error::ModelUnreachable { hint, .. } => Some(hint.clone()),
+            Error::NotIndexed { hint, .. }
+            | Error::ModelUnreachable { hint, .. }
+            | Error::ModelNotPulled { hint, .. }
+            | Error::Timeout { hint, .. } => Some(hint.clone()),
+            Error::Cancelled => None,
             Error::ConfigNotFound { .. } => {
                 Some("Give an existing file to --config, or leave the flag out: no config file is needed.".into())
             }
@@ -180,7 +204,13 @@ impl fmt::Display for Error {
             Error::DocNotFound { id } => write!(f, "no document has the id {id}"),
             Error::ChunkNotFound { id } => write!(f, "no chunk has the id {id}"),
             Error::SpanNotSupported { id, reason } => write!(f, "span of {id}: {reason}"),
-            Error::ModelUnreachable { model, cause, .. } => write!(f, "model {model}: {cause}"),
+            Error::ModelUnreachable { endpoint, model, cause, .. } if endpoint.is_empty() => {
+                write!(f, "model {model}: {cause}")
+            }
+            Error::ModelUnreachable { endpoint, model, cause, .. }
+            | Error::ModelNotPulled { endpoint, model, cause, .. }
+            | Error::Timeout { endpoint, model, cause, .. } => write!(f, "model {model} at {endpoint}: {cause}"),
+            Error::Cancelled => f.write_str("cancelled"),
             Error::ReadonlyMode { operation } => write!(f, "readonly: {operation} would write"),
             Error::StoreBusy { path, cause } => write!(f, "store {}: {cause}", path.display()),
             Error::StoreCorrupt { path, cause } => write!(f, "store {}: {cause}", path.display()),

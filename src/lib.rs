@@ -20,6 +20,7 @@
 //! |---|---|---|
 //! | `main.rs`, `cli/` (program) | argv → input, rendering for people, exit codes | argh, indicatif, ctrlc, stdout |
 //! | [`error`] [`model`] [`wire`] [`config`] | what can go wrong · the words of the domain · every v1 shape · defaults ← file ← environment ← flags | |
+//! | [`endpoint`] | one HTTP request to a model server, its deadline and its failures | minreq |
 //! | [`store`] | the source of truth: documents, texts, chunks, the list of segments | rusqlite |
 //! | [`index`] | the immutable snapshot: terms, posting lists, top-k, snippets | bm25, bitpacking, memmap2 |
 //! | [`ingest`] | files → documents → chunks → store and index; parsing and chunking are pure functions | rayon, ignore, pulldown-cmark, html5gum |
@@ -29,7 +30,7 @@
 //! | [`pool`] [`catch_up`] [`log`] | workers · a server's own ingest · its lines on stderr | |
 //! | [`stdio`] | lines ⇄ messages; the one owner of a server's stdout | nix |
 //!
-//! Imports go down this list only: `error model` ← `wire config` ← `store index` ← `ingest::{decode,parse,chunk}` ← `kb`
+//! Imports go down this list only: `error model` ← `wire config` ← `endpoint` ← `store index` ← `ingest::{decode,parse,chunk}` ← `kb`
 //! ← `ingest` ← `tools` ← `rpc` ← `log pool catch_up` ← `stdio` ← program. The index does not know SQLite; the store
 //! does not know the index; rpc does not know a transport; a transport does not know a tool; nothing in the library
 //! prints. A test reads the edges and holds them.
@@ -44,6 +45,7 @@
 
 pub mod catch_up;
 pub mod config;
+pub mod endpoint;
 pub mod error;
 pub mod index;
 pub mod ingest;

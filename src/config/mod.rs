@@ -4,6 +4,7 @@
 //! Refuses: reading the process's own environment or working folder (both are arguments), secrets (they never
 //! come from a file), and guessing: an unknown key, a wrong type and a value out of range are errors.
 
+mod address;
 mod keys;
 #[cfg(test)]
 mod tests;
@@ -13,6 +14,7 @@ use std::path::{Component, Path, PathBuf};
 
 use crate::error::{Error, Result};
 use crate::model::{ChunkLimits, Trust};
+pub use address::{Secret, address, is_local};
 pub use keys::nearest;
 use keys::{File, expand};
 

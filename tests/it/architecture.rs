@@ -10,6 +10,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("error", &["model"]),
     ("wire", &["error", "model"]),
     ("config", &["error", "model"]),
+    ("endpoint", &["config", "error"]),
     ("store", &["error", "model"]),
     ("index", &["error", "model"]),
     ("ingest/decode", &["model"]),
@@ -70,7 +71,7 @@ const ONLY: &[(&str, &[&str])] = &[
     ("libloading", &["index/embed"]),
     ("ndarray", &["index/embed"]),
     ("instant_distance", &["index/vector"]),
-    ("minreq", &["llm.rs"]),
+    ("minreq", &["endpoint.rs"]),
     ("httparse", &["http.rs", "http/"]),
 ];
 
