@@ -77,7 +77,8 @@ fn ours(corpus: &[String]) -> Index {
     }
     let rows: Vec<Rows> = (0..corpus.len() as u32).map(|row| Rows { chunk: row, document: row }).collect();
     let segment = builder.finish().into_segment(&rows).expect("a segment in memory");
-    Index { revision: 1, segments: vec![Live { segment: Arc::new(segment), tombstones: Bits::default() }] }
+    let segments = vec![Live { segment: Arc::new(segment), tombstones: Bits::default() }];
+    Index { revision: 1, segments, ..Index::default() }
 }
 
 fn fts5(corpus: &[String]) -> Connection {

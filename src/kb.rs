@@ -49,7 +49,7 @@ impl Kb {
     /// Runs `read` on the newest revision. `not_indexed` if there is none.
     pub fn read<T>(&self, read: impl Fn(&View) -> Result<T>) -> Result<T> {
         // Between reading the list of segments and mapping them, an ingest may replace them.
-        for _ in 0..RETRIES {
+        for attempt in 1..=RETRIES {
             let reader = self.reader()?;
             let result = reader.snapshot(|store| {
                 self.require_own(store)?;
@@ -57,7 +57,7 @@ impl Kb {
                 if revision == 0 {
                     return Err(self.not_indexed());
                 }
-                match self.index_at(store, revision)? {
+                match self.index_at(store, revision, attempt == RETRIES)? {
                     Some(index) => read(&View { store, index }).map(Some),
                     None => Ok(None),
                 }
@@ -146,8 +146,9 @@ impl Kb {
         locked(&self.readers).push(reader);
     }
 
-    /// The snapshot of this revision; None if its segments are gone, because a newer one has replaced it.
-    fn index_at(&self, store: &Reader, revision: u64) -> Result<Option<Arc<Index>>> {
+    /// The snapshot of this revision; None if its segments are gone, because a newer one has replaced it. Vectors that
+    /// are gone for good are done without: `finally`.
+    fn index_at(&self, store: &Reader, revision: u64, finally: bool) -> Result<Option<Arc<Index>>> {
         let mut current = locked(&self.current);
         let previous = current.as_ref().filter(|(identity, _)| *identity == store.identity());
         if let Some((_, index)) = previous
@@ -158,7 +159,9 @@ impl Kb {
         let folder = segments_folder(self.data_dir());
         let entries = store.segments()?;
         let files: Vec<_> = entries.iter().map(|entry| folder.join(&entry.file)).collect();
-        let index = match Index::open(&folder, revision, entries, previous.map(|(_, index)| &**index)) {
+        let vectors = store.vector_segments()?;
+        let index = match Index::open(&folder, revision, entries, vectors, previous.map(|(_, index)| &**index)) {
+            Ok(index) if !finally && index.lost.iter().any(|file| !file.exists()) => return Ok(None),
             Ok(index) => Arc::new(index),
             Err(Error::IndexDamaged { .. }) if files.iter().any(|file| !file.exists()) => return Ok(None),
             Err(error) => return Err(error),

@@ -22,7 +22,7 @@
 //! | [`error`] [`model`] [`wire`] [`config`] | what can go wrong · the words of the domain · every v1 shape · defaults ← file ← environment ← flags | |
 //! | [`endpoint`] | one HTTP request to a model server, its deadline and its failures | minreq |
 //! | [`store`] | the source of truth: documents, texts, chunks, the list of segments | rusqlite |
-//! | [`index`] | the immutable snapshot: terms, posting lists, top-k, snippets | bm25, bitpacking, memmap2 |
+//! | [`index`] | the immutable snapshot: terms, posting lists, top-k, snippets, vectors | bm25, bitpacking, memmap2 |
 //! | [`ingest`] | files → documents → chunks → store and index; parsing and chunking are pure functions | rayon, ignore, pulldown-cmark, html5gum |
 //! | [`kb`] | configuration, connections, the current snapshot | |
 //! | [`tools`] | a file a verb, and `TOOLS`, the table of those the protocol offers | |
@@ -38,7 +38,8 @@
 //! Invariants
 //! - A search sees one revision: its read transaction and its snapshot belong together.
 //! - A segment file is complete and durable before the transaction that names it commits; it never changes afterwards.
-//! - Chunk rows ascend within a segment and ranges of segments are disjoint, so a row leads to its segment.
+//! - Chunk rows ascend within a segment and ranges of segments are disjoint, so a row leads to its segment. Vectors lie
+//!   in segments of their own; whatever happens to those, searching by words goes on.
 //! - Equal scores are broken by chunk row. Sums of impacts are integers, so skipping work changes no score.
 //! - Text is stored once, as decoded from its file; a chunk is a range of it, and its lines are the file's lines.
 //! - Documents are never written to.

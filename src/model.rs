@@ -280,6 +280,25 @@ pub struct SegmentEntry {
     pub tombstones: Bits,
 }
 
+/// A segment of vectors as the store lists it.
+#[derive(Debug, Clone)]
+pub struct VectorEntry {
+    /// Name inside the segment folder.
+    pub file: String,
+    /// The model that made the vectors.
+    pub model: String,
+    pub dimensions: u32,
+    /// Deleted ones included.
+    pub vectors: u32,
+    /// Chunks whose vectors are not deleted.
+    pub chunks: u32,
+    pub bytes: u64,
+    /// Chunk rows in it, deleted ones included, lie in this range; ranges of segments may overlap, no live row is in two.
+    pub rows: Range<u32>,
+    /// Places of deleted vectors.
+    pub tombstones: Bits,
+}
+
 /// Which documents a search is about: AND across fields, OR inside a list.
 #[derive(Debug, Clone, Default)]
 pub struct Filter {

@@ -2,53 +2,34 @@
 //! and a posting list a term. Written once, mapped, never changed; deletions are tombstones kept by the store.
 //!
 //! ```text
-//! header   magic, format version
 //! rows     chunk row u32 × n, document row u32 × n     (rows of the store, by ordinal)
 //! lists    posting lists in the order of the dictionary
 //! terms    front-coded blocks of 16 terms, each term with its list's length in postings and bytes
 //! blocks   for each block of terms: its place in `terms` u64, its lists' place in `lists` u64
-//! sums     a checksum for each page of all the above
-//! footer   counts, section offsets, and a checksum of sums and footer
+//! footer   counts, section offsets, the analyser's fingerprint
 //! ```
-//! Opening reads the footer alone. A page is checked against its sum when it is first read, so damage is
-//! always found before it is used, and opening costs the same at every size.
+//! `pages` keeps all of it behind checksums.
 
 use std::cmp::{self, Reverse};
 use std::collections::BinaryHeap;
-use std::fs::File;
 use std::io::{self, Write};
 use std::ops::Range;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::path::Path;
 
-use memmap2::Mmap;
-
+use super::pages::{HEADER_BYTES, Kind, PageWriter, Pages, fingerprint, read_u64};
 use super::postings::{Posting, Postings, encode, put_varint, take_varint};
 use super::tokenize;
 use crate::error::{Error, Result};
 use crate::model::{Bits, Rows};
 
-pub const FORMAT: u32 = 1;
+const KIND: Kind = Kind { magic: b"KBLITSEG", format: 2 };
 
-const MAGIC: &[u8; 8] = b"KBLITSEG";
-const HEADER_BYTES: usize = 16;
-const FOOTER_BYTES: usize = 88;
-const PAGE: usize = 16 << 10;
-const SUM_BYTES: usize = 8;
 const TERMS_A_BLOCK: usize = 16;
 const BLOCK_ENTRY_BYTES: usize = 16;
 
 pub struct Segment {
-    path: PathBuf,
-    bytes: Bytes,
+    pages: Pages,
     layout: Layout,
-    /// One bit a page: set once the page has matched its sum.
-    verified: Box<[AtomicU64]>,
-}
-
-enum Bytes {
-    Mapped(Mmap),
-    Owned(Vec<u8>),
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -58,65 +39,29 @@ struct Layout {
     lists: usize,
     dictionary: usize,
     blocks: usize,
-    sums: usize,
 }
 
 impl Segment {
     /// Maps a segment file. `IndexDamaged` if it is missing, is not one, is damaged at its end, or was cut short.
     pub fn open(path: &Path) -> Result<Segment> {
-        let file = File::open(path).map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => {
-                Error::IndexDamaged { path: path.to_owned(), cause: "the segment is missing".into() }
-            }
-            _ => Error::io("open segment", path)(error),
-        })?;
-        // SAFETY: segment files are written once under a temporary name and never changed afterwards, so the
-        // mapping does not change underneath. Another program that truncates one could raise SIGBUS; the data
-        // folder is private to this program.
-        let map = unsafe { Mmap::map(&file) }.map_err(Error::io("map segment", path))?;
-        Segment::new(path.to_owned(), Bytes::Mapped(map))
+        Segment::new(Pages::open(path, KIND)?)
     }
 
     /// A segment that was written to memory.
     pub fn from_bytes(bytes: Vec<u8>) -> Result<Segment> {
-        Segment::new(PathBuf::from("(memory)"), Bytes::Owned(bytes))
+        Segment::new(Pages::from_bytes(bytes, KIND)?)
     }
 
-    fn new(path: PathBuf, bytes: Bytes) -> Result<Segment> {
-        let damaged = |cause: &str| Error::IndexDamaged { path: path.clone(), cause: format!("the segment {cause}") };
-        let all = bytes.all();
-        if all.len() < HEADER_BYTES + FOOTER_BYTES || &all[..8] != MAGIC {
-            return Err(damaged("is not one, or was cut short"));
+    fn new((pages, numbers): (Pages, [u64; 6])) -> Result<Segment> {
+        let [chunks, terms, lists, dictionary, blocks] = std::array::from_fn(|i| numbers[i] as usize);
+        if numbers[5] != analyzer_fingerprint() {
+            return Err(pages.damaged("was made by another analyser"));
         }
-        let format = u32::from_le_bytes([all[8], all[9], all[10], all[11]]);
-        if format != FORMAT {
-            return Err(damaged(&format!("has format {format}, this build reads {FORMAT}")));
-        }
-        let footer = &all[all.len() - FOOTER_BYTES..];
-        let number = |i: usize| read_u64(footer, i) as usize;
-        let layout = Layout {
-            chunks: number(0),
-            terms: number(1),
-            lists: number(2),
-            dictionary: number(3),
-            blocks: number(4),
-            sums: number(5),
-        };
-        let ends_match = number(6) == all.len();
-        let tail = layout.sums.min(all.len() - FOOTER_BYTES)..all.len() - SUM_BYTES;
-        if !ends_match || footer[FOOTER_BYTES - SUM_BYTES..] != sum(&all[tail]) {
-            return Err(damaged("footer does not match its checksum"));
-        }
-        if read_u64(footer, 9) != analyzer_fingerprint() {
-            return Err(damaged("was made by another analyser"));
-        }
-        let pages = layout.sums.div_ceil(PAGE);
-        let verified = (0..pages.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
-        Ok(Segment { path, bytes, layout, verified })
+        Ok(Segment { pages, layout: Layout { chunks, terms, lists, dictionary, blocks } })
     }
 
     pub fn path(&self) -> &Path {
-        &self.path
+        self.pages.path()
     }
 
     /// Chunks in the segment, deleted ones included.
@@ -178,7 +123,7 @@ impl Segment {
 
     /// Reads every page against its checksum.
     pub fn verify(&self) -> Result<()> {
-        (0..self.layout.sums).step_by(PAGE).try_for_each(|at| self.slice(at..at + 1).map(drop))
+        self.pages.verify()
     }
 
     /// The last block of terms whose first term is at or before `term`.
@@ -220,40 +165,12 @@ impl Segment {
         Ok(Postings::new(term.count, self.slice(term.list.clone())?))
     }
 
-    /// Bytes of the file, each page checked before its first use.
     fn slice(&self, range: Range<usize>) -> Result<&[u8]> {
-        let all = self.bytes.all();
-        if range.is_empty() {
-            return Ok(&[]);
-        }
-        if range.end > self.layout.sums || range.start > range.end {
-            return Err(self.damaged("points outside itself"));
-        }
-        for page in range.start / PAGE..range.end.div_ceil(PAGE) {
-            let (word, bit) = (&self.verified[page / 64], 1 << (page % 64));
-            if word.load(Ordering::Relaxed) & bit == 0 {
-                let content = &all[page * PAGE..((page + 1) * PAGE).min(self.layout.sums)];
-                let expected = &all[self.layout.sums + page * SUM_BYTES..][..SUM_BYTES];
-                if sum(content) != expected {
-                    return Err(self.damaged(&format!("page {page} does not match its checksum")));
-                }
-                word.fetch_or(bit, Ordering::Relaxed);
-            }
-        }
-        Ok(&all[range])
+        self.pages.slice(range)
     }
 
     fn damaged(&self, cause: &str) -> Error {
-        Error::IndexDamaged { path: self.path.clone(), cause: format!("the segment {cause}") }
-    }
-}
-
-impl Bytes {
-    fn all(&self) -> &[u8] {
-        match self {
-            Bytes::Mapped(map) => map,
-            Bytes::Owned(bytes) => bytes,
-        }
+        self.pages.damaged(cause)
     }
 }
 
@@ -377,7 +294,7 @@ pub fn merge<W: Write>(inputs: &[MergeInput<'_>], out: W) -> Result<(W, usize)> 
 
 /// Writes a segment front to back; terms come in byte order.
 pub struct Writer<W: Write> {
-    out: Summed<W>,
+    out: PageWriter<W>,
     chunks: usize,
     terms: usize,
     lists_at: usize,
@@ -389,17 +306,14 @@ pub struct Writer<W: Write> {
 
 impl<W: Write> Writer<W> {
     pub fn new(out: W, rows: &[Rows]) -> io::Result<Writer<W>> {
-        let mut out = Summed { out, written: 0, page: Vec::with_capacity(PAGE), sums: Vec::new() };
-        out.put(MAGIC)?;
-        out.put(&FORMAT.to_le_bytes())?;
-        out.put(&[0; HEADER_BYTES - 12])?;
+        let mut out = PageWriter::new(out, KIND)?;
         for row in rows {
             out.put(&row.chunk.to_le_bytes())?;
         }
         for row in rows {
             out.put(&row.document.to_le_bytes())?;
         }
-        let lists_at = out.written;
+        let lists_at = out.written();
         Ok(Writer {
             out,
             chunks: rows.len(),
@@ -416,7 +330,7 @@ impl<W: Write> Writer<W> {
         let mut shared = 0;
         if self.terms.is_multiple_of(TERMS_A_BLOCK) {
             self.blocks.extend((self.dictionary.len() as u64).to_le_bytes());
-            self.blocks.extend(((self.out.written - self.lists_at) as u64).to_le_bytes());
+            self.blocks.extend(((self.out.written() - self.lists_at) as u64).to_le_bytes());
         } else {
             shared = term.iter().zip(&self.previous).take_while(|(a, b)| a == b).count();
         }
@@ -435,73 +349,20 @@ impl<W: Write> Writer<W> {
     }
 
     pub fn finish(mut self) -> io::Result<W> {
-        let dictionary_at = self.out.written;
+        let dictionary_at = self.out.written();
         self.out.put(&self.dictionary)?;
-        let blocks_at = self.out.written;
+        let blocks_at = self.out.written();
         self.out.put(&self.blocks)?;
-        let sums_at = self.out.written;
-        self.out.close_page()?;
-        let Summed { mut out, sums, .. } = self.out;
-        let end = sums_at + sums.len() + FOOTER_BYTES;
-        let mut tail = sums;
-        for number in [self.chunks, self.terms, self.lists_at, dictionary_at, blocks_at, sums_at, end, 0, 0] {
-            tail.extend((number as u64).to_le_bytes());
-        }
-        tail.extend(analyzer_fingerprint().to_le_bytes());
-        let checksum = sum(&tail);
-        tail.extend(checksum);
-        out.write_all(&tail)?;
-        Ok(out)
+        let numbers = [self.chunks, self.terms, self.lists_at, dictionary_at, blocks_at];
+        let mut footer = numbers.map(|number| number as u64).to_vec();
+        footer.push(analyzer_fingerprint());
+        self.out.finish(&footer)
     }
-}
-
-/// Counts what is written and sums up each page of it.
-struct Summed<W: Write> {
-    out: W,
-    written: usize,
-    page: Vec<u8>,
-    sums: Vec<u8>,
-}
-
-impl<W: Write> Summed<W> {
-    fn put(&mut self, mut bytes: &[u8]) -> io::Result<()> {
-        self.written += bytes.len();
-        while !bytes.is_empty() {
-            let (head, rest) = bytes.split_at(bytes.len().min(PAGE - self.page.len()));
-            self.page.extend(head);
-            bytes = rest;
-            if self.page.len() == PAGE {
-                self.close_page()?;
-            }
-        }
-        Ok(())
-    }
-
-    fn close_page(&mut self) -> io::Result<()> {
-        if !self.page.is_empty() {
-            self.out.write_all(&self.page)?;
-            self.sums.extend(sum(&self.page));
-            self.page.clear();
-        }
-        Ok(())
-    }
-}
-
-/// The `i`-th little-endian number of a slice.
-fn read_u64(bytes: &[u8], i: usize) -> u64 {
-    bytes[i * 8..][..8].iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte))
-}
-
-fn sum(bytes: &[u8]) -> [u8; SUM_BYTES] {
-    let hash = blake3::hash(bytes);
-    let mut sum = [0; SUM_BYTES];
-    sum.copy_from_slice(&hash.as_bytes()[..SUM_BYTES]);
-    sum
 }
 
 /// Two builds whose analysers differ must not share segments.
 fn analyzer_fingerprint() -> u64 {
-    u64::from_le_bytes(sum(tokenize::VERSION.as_bytes()))
+    fingerprint(tokenize::VERSION.as_bytes())
 }
 
 #[cfg(test)]
@@ -563,7 +424,7 @@ mod tests {
     fn any_flipped_byte_and_any_cut_is_noticed() {
         let names: Vec<String> = (0..3000).map(|i| format!("term{i:04}")).collect();
         let lists: Vec<(&str, &[u32])> = names.iter().map(|name| (name.as_str(), &[1, 2, 9][..])).collect();
-        let Bytes::Owned(bytes) = segment(0, &lists).bytes else { unreachable!() };
+        let bytes = segment(0, &lists).pages.into_bytes();
         for at in (0..bytes.len()).step_by(97) {
             let mut damaged = bytes.clone();
             damaged[at] ^= 0x10;

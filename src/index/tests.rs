@@ -94,7 +94,7 @@ impl<'t> Oracle<'t> {
 
 /// Consecutive texts in `segments` pieces, each third chunk its own document.
 fn index(texts: &[String], averages: Averages, segments: usize, dead: &BTreeSet<u32>) -> Index {
-    let mut index = Index { revision: 1, segments: Vec::new() };
+    let mut index = Index { revision: 1, ..Index::default() };
     let mut row = 0;
     for piece in texts.chunks(texts.len().div_ceil(segments)) {
         let mut builder = Builder::new(averages);

@@ -288,7 +288,7 @@ fn rewrite(writer: &Writer, folder: &Path, entries: &[SegmentEntry]) -> Result<S
 /// An entry without its rows and terms, which the caller knows.
 fn write_merged(writer: &Writer, inputs: &[MergeInput]) -> Result<SegmentEntry> {
     let mut chunks = 0;
-    let (file, bytes) = writer.write_segment(|out| {
+    let (file, bytes) = writer.write_segment("seg", |out| {
         (_, chunks) = merge(inputs, out)?;
         Ok(())
     })?;

@@ -17,7 +17,7 @@ use rusqlite::{Connection, ErrorCode};
 use crate::error::{Error, Result};
 
 /// Version of everything in the data folder; another one is refused, never misread.
-pub const FORMAT: i64 = 1;
+pub const FORMAT: i64 = 2;
 
 /// "kblt": tells our database from any other SQLite file.
 const APPLICATION_ID: i64 = 0x6B62_6C74;
@@ -77,6 +77,18 @@ CREATE TABLE segments(
     end_row INTEGER NOT NULL,
     terms_grams INTEGER NOT NULL,
     terms_words INTEGER NOT NULL,
+    tombstones BLOB NOT NULL
+);
+CREATE TABLE vector_segments(
+    id INTEGER PRIMARY KEY,     -- in the order of their making
+    file TEXT NOT NULL,
+    model TEXT NOT NULL,
+    dimensions INTEGER NOT NULL,
+    vectors INTEGER NOT NULL,
+    chunks INTEGER NOT NULL,    -- with live vectors
+    bytes INTEGER NOT NULL,
+    first_row INTEGER NOT NULL,
+    end_row INTEGER NOT NULL,
     tombstones BLOB NOT NULL
 );
 ";

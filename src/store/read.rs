@@ -9,7 +9,7 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, params_from_iter};
 
 use super::{HEADING_SEPARATOR, check_format, database_path, sql};
 use crate::error::{Error, Result};
-use crate::model::{Bits, Chunk, Encoding, Filter, Given, Id, Media, SegmentEntry, Trust};
+use crate::model::{Bits, Chunk, Encoding, Filter, Given, Id, Media, SegmentEntry, Trust, VectorEntry};
 
 /// The columns of `document_row`, in its order.
 macro_rules! document_columns {
@@ -168,6 +168,10 @@ impl Reader {
 
     pub fn segments(&self) -> Result<Vec<SegmentEntry>> {
         segments(&self.connection).map_err(sql(&self.path))
+    }
+
+    pub fn vector_segments(&self) -> Result<Vec<VectorEntry>> {
+        vector_segments(&self.connection).map_err(sql(&self.path))
     }
 
     pub fn document(&self, row: u32) -> Result<DocumentRow> {
@@ -438,6 +442,23 @@ pub(super) fn segments(connection: &Connection) -> rusqlite::Result<Vec<SegmentE
             bytes: row.get::<_, i64>("bytes")? as u64,
             rows: row.get("first_row")?..row.get("end_row")?,
             terms: [row.get::<_, i64>("terms_grams")? as u64, row.get::<_, i64>("terms_words")? as u64],
+            tombstones: Bits::from_bytes(row.get_ref("tombstones")?.as_blob()?),
+        })
+    })?;
+    rows.collect()
+}
+
+pub(super) fn vector_segments(connection: &Connection) -> rusqlite::Result<Vec<VectorEntry>> {
+    let mut statement = connection.prepare_cached("SELECT * FROM vector_segments ORDER BY id")?;
+    let rows = statement.query_map([], |row| {
+        Ok(VectorEntry {
+            file: row.get("file")?,
+            model: row.get("model")?,
+            dimensions: row.get("dimensions")?,
+            vectors: row.get("vectors")?,
+            chunks: row.get("chunks")?,
+            bytes: row.get::<_, i64>("bytes")? as u64,
+            rows: row.get("first_row")?..row.get("end_row")?,
             tombstones: Bits::from_bytes(row.get_ref("tombstones")?.as_blob()?),
         })
     })?;

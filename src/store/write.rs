@@ -18,7 +18,7 @@ use super::{
     segments_folder, sql,
 };
 use crate::error::{Error, Result};
-use crate::model::{Chunk, Encoding, Given, Id, Media, Metadata, Rows, SegmentEntry, Trust};
+use crate::model::{Chunk, Encoding, Given, Id, Media, Metadata, Rows, SegmentEntry, Trust, VectorEntry};
 
 /// Holds the writer's lock until dropped.
 pub struct Writer {
@@ -345,6 +345,36 @@ impl Writer {
         replace().map_err(sql(&self.path))
     }
 
+    pub fn vector_segments(&self) -> Result<Vec<VectorEntry>> {
+        read::vector_segments(&self.connection).map_err(sql(&self.path))
+    }
+
+    /// Names exactly these segments of vectors, in this order, for the revision that the next `commit` publishes.
+    pub fn replace_vector_segments(&self, entries: &[VectorEntry]) -> Result<()> {
+        let replace = || -> rusqlite::Result<()> {
+            self.connection.execute("DELETE FROM vector_segments", [])?;
+            let mut insert = self.connection.prepare_cached(
+                "INSERT INTO vector_segments(file, model, dimensions, vectors, chunks, bytes, first_row, end_row, tombstones)
+                 VALUES (?,?,?,?,?,?,?,?,?)",
+            )?;
+            for entry in entries {
+                insert.execute(params![
+                    entry.file,
+                    entry.model,
+                    entry.dimensions,
+                    entry.vectors,
+                    entry.chunks,
+                    entry.bytes as i64,
+                    entry.rows.start,
+                    entry.rows.end,
+                    entry.tombstones.to_bytes(),
+                ])?;
+            }
+            Ok(())
+        };
+        replace().map_err(sql(&self.path))
+    }
+
     pub fn set_meta(&self, key: &str, value: impl rusqlite::ToSql) -> Result<()> {
         let upsert = "INSERT INTO meta(key, value) VALUES (?1, ?2) ON CONFLICT(key) DO UPDATE SET value = ?2";
         self.connection
@@ -362,10 +392,14 @@ impl Writer {
     }
 
     /// Writes a segment file: temporary name, fsync, rename, fsync of the folder. Returns its name and size.
-    pub fn write_segment(&self, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<(String, u64)> {
+    pub fn write_segment(
+        &self,
+        extension: &str,
+        write: impl FnOnce(&mut dyn Write) -> Result<()>,
+    ) -> Result<(String, u64)> {
         let folder = segments_folder(&self.folder);
         let number = self.next_segment()?;
-        let name = format!("{number:08}.seg");
+        let name = format!("{number:08}.{extension}");
         let (path, temporary) = (folder.join(&name), folder.join(format!("{name}.tmp")));
         let file = File::create(&temporary).map_err(Error::io("create segment", &temporary))?;
         let mut out = std::io::BufWriter::with_capacity(1 << 16, file);
@@ -406,7 +440,8 @@ impl Writer {
     /// Deletes files that no committed revision names. One that is still mapped elsewhere may refuse; it goes the
     /// next time.
     pub fn remove_unnamed_segments(&self) -> Result<()> {
-        let named: Vec<String> = self.segments()?.into_iter().map(|entry| entry.file).collect();
+        let mut named: Vec<String> = self.segments()?.into_iter().map(|entry| entry.file).collect();
+        named.extend(self.vector_segments()?.into_iter().map(|entry| entry.file));
         for (path, _) in self.segment_files()? {
             let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
             if name.is_some_and(|name| !named.contains(&name))

@@ -88,7 +88,7 @@ fn index(kb: &Kb) -> Finding {
         let folder = segments_folder(kb.data_dir());
         let (_, chunks) = store.counts()?;
         let live: u64 = entries.iter().map(|entry| u64::from(entry.chunks) - entry.tombstones.len() as u64).sum();
-        let opened = Index::open(&folder, store.revision()?, entries, None)?;
+        let opened = Index::open(&folder, store.revision()?, entries, Vec::new(), None)?;
         opened.segments.iter().try_for_each(|live| live.segment.verify())?;
         if live != chunks {
             return Err(damaged(&folder, format!("it holds {live} chunks, the store {chunks}")));

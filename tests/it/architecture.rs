@@ -53,7 +53,7 @@ const ONLY: &[(&str, &[&str])] = &[
     ("rusqlite", &["store/"]),
     ("bm25", &["index/build.rs", "index/tests.rs"]),
     ("bitpacking", &["index/postings.rs"]),
-    ("memmap2", &["index/segment.rs"]),
+    ("memmap2", &["index/pages.rs"]),
     ("rust_stemmers", &["index/tokenize.rs"]),
     ("rayon", &["ingest/prepare.rs", "ingest/publish.rs"]),
     ("ignore", &["ingest/walk.rs"]),

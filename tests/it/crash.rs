@@ -383,14 +383,14 @@ fn a_store_of_another_format_is_refused_with_both_numbers() {
     let victim = Victim::new();
     let mut bytes = std::fs::read(victim.database()).unwrap();
     // SQLite keeps user_version at offset 60, big end first.
-    assert_eq!(bytes[60..64], [0, 0, 0, 1]);
+    assert_eq!(bytes[60..64], [0, 0, 0, 2]);
     bytes[63] = 7;
     std::fs::write(victim.database(), &bytes).unwrap();
     for line in [&["search", "green", "--json"][..], &["ingest", "--json", "-q"], &["schema", "--json"]] {
         let error = victim.dir.cmd(line).run().code(2).error();
         assert_eq!(error["code"], "not_indexed");
-        assert_eq!(error["details"], json!({"expected": "store format 1", "found": "store format 7"}));
-        assert_eq!(error["message"], "not indexed: expected store format 1, found store format 7");
+        assert_eq!(error["details"], json!({"expected": "store format 2", "found": "store format 7"}));
+        assert_eq!(error["message"], "not indexed: expected store format 2, found store format 7");
     }
     victim.dir.cmd(["doctor"]).run().code(3);
     assert_eq!(std::fs::read(victim.database()).unwrap(), bytes, "it is left as it was");
