@@ -83,6 +83,8 @@ impl Dir {
             .env("APPDATA", self.home().join("AppData/Roaming"))
             .env("LOCALAPPDATA", self.home().join("AppData/Local"));
         command.env("KEBAB_STORAGE_DATA_DIR", self.data());
+        // A test that is about meaning says so: loading a model takes longer than most tests.
+        command.env("KEBAB_MODELS_EMBEDDING_PROVIDER", "none");
         Cmd { command, args, stdin: Vec::new(), limit: Duration::from_secs(60), killed_after: None }
     }
 }
