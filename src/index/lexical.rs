@@ -99,20 +99,60 @@ impl Accept<'_> {
 /// equal scores in the order of the store.
 pub fn top(index: &Index, query: &Query, accept: &Accept, limit: usize) -> Result<Vec<Scored>> {
     let terms = weigh(index, query)?;
-    // Sums of every term at its largest impact must fit in 31 bits.
-    let most: f32 = terms.iter().map(|term| term.weight).sum::<f32>() * 255.0;
-    let scale = (f32::from(1u16 << 14)).min((1u32 << 31) as f32 / most.max(1.0)).max(f32::MIN_POSITIVE);
+    let scale = scale(&terms);
     let mut best = Best::new(limit);
     for (i, live) in index.segments.iter().enumerate() {
-        let weighted = terms.iter().filter_map(|term| {
-            let cursor = Cursor::new(term.lists[i].as_ref()?.postings());
-            Some(Weighted { cursor, weight: ((term.weight * scale).round() as u32).max(1) })
-        });
-        scan(&live.segment, &live.tombstones, weighted.collect(), accept, &mut best)?;
+        scan(&live.segment, &live.tombstones, weighted(&terms, i, scale), accept, &mut best)?;
     }
-    // One impact step is MAX_WEIGHT / 255 of the crate's scale.
-    let unit = MAX_WEIGHT / 255.0 / scale;
+    let unit = unit(scale);
     Ok(best.into_sorted().into_iter().map(|(sum, rows)| Scored { score: sum as f32 * unit, rows }).collect())
+}
+
+/// The scores of these chunks, as `top` gives them; 0 for one that matches no term or is not live.
+pub fn scores_of(index: &Index, query: &Query, chunks: &[Rows]) -> Result<Vec<f32>> {
+    let mut scores = vec![0.0; chunks.len()];
+    if chunks.is_empty() {
+        return Ok(scores);
+    }
+    let terms = weigh(index, query)?;
+    let scale = scale(&terms);
+    let mut order: Vec<usize> = (0..chunks.len()).collect();
+    order.sort_unstable_by_key(|place| chunks[*place].chunk);
+    for (i, live) in index.segments.iter().enumerate() {
+        let mut weighted = weighted(&terms, i, scale);
+        for &place in &order {
+            let Some(ordinal) = live.segment.ordinal_of(chunks[place].chunk)? else { continue };
+            if live.tombstones.has(ordinal as usize) {
+                continue;
+            }
+            let mut sum = 0;
+            for Weighted { cursor, weight } in &mut weighted {
+                cursor.seek(ordinal);
+                if cursor.ordinal() == Some(ordinal) {
+                    sum += *weight * u32::from(cursor.impact());
+                }
+            }
+            scores[place] = sum as f32 * unit(scale);
+        }
+    }
+    Ok(scores)
+}
+
+/// How much of what a query asks for is written in Hangul and how much in other scripts, by idf; words that occur
+/// nowhere count as the rarest.
+pub fn mass(index: &Index, query: &Query) -> Result<[f32; 2]> {
+    let mut mass = [0.0; 2];
+    for (term, count) in &query.terms {
+        let mut df = 0;
+        for live in &index.segments {
+            df += live.segment.postings(term)?.map_or(0, |list| list.len);
+        }
+        let hangul = term.trim_start_matches(WORD_MARK).chars().next().is_some_and(|c| script_of(c) == Script::Hangul);
+        // Hangul is asked for twice, as bigrams and as words, each at half weight.
+        let share = if hangul { 0.5 } else { 1.0 };
+        mass[usize::from(!hangul)] += share * idf(index, df) * *count as f32;
+    }
+    Ok(mass)
 }
 
 /// The chunks that match every term, in the order of the store. None of the terms: none of the chunks.
@@ -256,6 +296,28 @@ fn unquote(text: &str) -> (String, Vec<String>, bool) {
 struct Weighted<'s> {
     cursor: Cursor<'s>,
     weight: u32,
+}
+
+/// The terms' lists in one segment, their weights as integers.
+fn weighted<'s>(terms: &'s [Term<'_>], segment: usize, scale: f32) -> Vec<Weighted<'s>> {
+    let lists = terms.iter().filter_map(|term| Some((term.lists[segment].as_ref()?, term.weight)));
+    lists
+        .map(|(list, weight)| Weighted {
+            cursor: Cursor::new(list.postings()),
+            weight: ((weight * scale).round() as u32).max(1),
+        })
+        .collect()
+}
+
+/// What one unit of weight is as an integer: sums of every term at its largest impact must fit in 31 bits.
+fn scale(terms: &[Term<'_>]) -> f32 {
+    let most: f32 = terms.iter().map(|term| term.weight).sum::<f32>() * 255.0;
+    (f32::from(1u16 << 14)).min((1u32 << 31) as f32 / most.max(1.0)).max(f32::MIN_POSITIVE)
+}
+
+/// What a sum of one counts: one impact step is MAX_WEIGHT / 255 of the crate's scale.
+fn unit(scale: f32) -> f32 {
+    MAX_WEIGHT / 255.0 / scale
 }
 
 fn scan(

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use bm25::{Embedder, EmbedderBuilder, Embedding, Scorer, TokenEmbedder, TokenEmbedding, Tokenizer};
 
 use super::build::{Averages, Builder, MAX_WEIGHT, Passage};
-use super::lexical::{Accept, Query, Scored, idf, top};
+use super::lexical::{Accept, Query, Scored, idf, mass, scores_of, top};
 use super::tokenize::{Analyzer, Field, has_hangul};
 use super::{Index, Live};
 use crate::model::{Bits, Rows};
@@ -200,6 +200,7 @@ fn scores_are_those_of_the_crate() {
             let query = Query::parse(&text(&mut random, kinds, 8));
             let scores = oracle.scores(&query);
             let tolerance = tolerance(&index, &query);
+            assert_lookups(&index, &query, &mut random);
             for accept in &accepts {
                 let expected: BTreeMap<u32, f32> = scores
                     .iter()
@@ -230,6 +231,19 @@ fn scores_are_those_of_the_crate() {
         }
     }
     assert!(compared > 10_000, "only {compared} scores were compared");
+}
+
+/// Chunks that are asked for by row have the scores they are found with, in whatever order they are named.
+fn assert_lookups(index: &Index, query: &Query, random: &mut Random) {
+    let found = top(index, query, &Accept::default(), usize::MAX).unwrap();
+    let mut asked: Vec<Rows> =
+        (0..index.chunks() as u32 + 2).map(|row| Rows { chunk: row, document: row / 3 }).collect();
+    (1..asked.len()).for_each(|i| asked.swap(i, random.below(i + 1)));
+    let expected: Vec<f32> = asked
+        .iter()
+        .map(|rows| found.iter().find(|scored| scored.rows.chunk == rows.chunk).map_or(0.0, |scored| scored.score))
+        .collect();
+    assert_eq!(scores_of(index, query, &asked).unwrap(), expected, "{query:?}");
 }
 
 /// Best first, equal scores in the order of the store.
@@ -315,4 +329,18 @@ fn every_posting(index: &Index, query: &Query, accept: &Accept) -> Vec<(f32, u32
     let mut sorted: Vec<(f32, u32)> = sums.into_iter().map(|(row, sum)| (sum, row)).collect();
     sorted.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
     sorted
+}
+
+#[test]
+fn a_query_is_weighed_by_script_and_unknown_words_weigh_most() {
+    let texts = ["백업 서버", "backup server", "server", "server"].map(str::to_owned);
+    let index = index(&texts, Averages { grams: 2.0, words: 2.0 }, 2, &BTreeSet::new());
+    let mass = |query: &str| mass(&index, &Query::parse(query)).unwrap();
+    // ln(1 + 2.5/2.5): `server` stands in three of four.
+    let of_one = |df: f32| (1.0 + (4.0 - df + 0.5) / (df + 0.5)).ln();
+    assert_eq!(mass("server"), [0.0, of_one(3.0)]);
+    // A bigram and a word, at half weight each.
+    assert_eq!(mass("백업"), [of_one(1.0), 0.0]);
+    assert_eq!(mass("서버 nowhere"), [of_one(1.0), of_one(0.0)]);
+    assert_eq!(mass("!?"), [0.0, 0.0]);
 }

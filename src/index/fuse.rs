@@ -1,0 +1,200 @@
+//! Evidence fusion: what words and what meaning say about a chunk, each in nats, added.
+//!
+//! S(d) = λ · B(d) + ln(1 + C / E(d)). B is BM25 without its (k1 + 1) factor. E is the number of chunks expected to be
+//! this close to the query by chance: cosines far from the best thin out exponentially, so two numbers read off the
+//! query's own cosines, θ and β, say how many. No constant depends on the model, and a side that knows nothing adds the
+//! same little to every chunk, where fusion of ranks gives its best one full marks.
+//!
+//! Pure functions. Refuses: candidates, texts, and anything of an index.
+
+/// How the two sides are weighed; both values lie on a flat optimum.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Weights {
+    /// Of BM25.
+    pub lambda: f32,
+    /// The count of chance neighbours at which closeness begins to say something.
+    pub c: f32,
+}
+
+impl Default for Weights {
+    fn default() -> Self {
+        Weights { lambda: 0.7, c: 20.0 }
+    }
+}
+
+/// How many chunks are close to a query by chance: ln E(cos) = ln k + shift − (cos − θ)/β.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Fit {
+    /// Chunks whose cosines were looked at.
+    pub n: usize,
+    /// Place of θ among the best.
+    pub k: usize,
+    pub theta: f32,
+    pub beta: f32,
+    /// ln(chunks of the store / n): a group's fit counts chunks of the whole store.
+    pub shift: f32,
+}
+
+/// Fewer cosines than this say nothing about chance.
+pub const FEWEST: usize = 10;
+
+/// A group of fewer chunks is judged by the fit of the whole store.
+pub const FEWEST_IN_A_GROUP: usize = 50;
+
+/// Cosines are wanted to this place, best first, whatever the size of the store.
+pub const MOST: usize = 300;
+
+/// Spreads below this are rounding: all chunks are equally far.
+const LEAST_BETA: f32 = 1e-5;
+
+impl Fit {
+    /// `n` chunks were scored, and `best` are the highest cosines of these, descending: `MOST` of them, or all; a
+    /// shorter list is read as far as it goes. None if too few were scored or all are equally far.
+    pub fn new(n: usize, best: &[f32]) -> Option<Fit> {
+        let k = n.div_ceil(10).clamp(FEWEST, MOST).min(best.len());
+        if n < FEWEST || k < FEWEST {
+            return None;
+        }
+        let theta = best[k - 1];
+        // The best fifth may hold the answers.
+        let rest = &best[k / 5..k];
+        let spread: f64 = rest.iter().map(|cosine| f64::from(cosine - theta)).sum::<f64>() / rest.len() as f64;
+        let beta = (spread + 1e-6) as f32;
+        (beta > LEAST_BETA).then_some(Fit { n, k, theta, beta, shift: 0.0 })
+    }
+
+    /// The fit of a group in a store of `all` chunks.
+    pub fn among(self, all: usize) -> Fit {
+        Fit { shift: (all as f32 / self.n as f32).ln(), ..self }
+    }
+
+    /// ln E.
+    pub fn chance(&self, cosine: f32) -> f32 {
+        (self.k as f32).ln() + self.shift - (cosine - self.theta) / self.beta
+    }
+}
+
+impl Weights {
+    /// λ · B.
+    pub fn of_words(&self, b: f32) -> f32 {
+        self.lambda * b
+    }
+
+    /// ln(1 + C/E), from ln E.
+    pub fn of_meaning(&self, chance: f32) -> f32 {
+        let x = self.c.ln() - chance;
+        // Neither side overflows.
+        if x > 0.0 { x + (-x).exp().ln_1p() } else { x.exp().ln_1p() }
+    }
+
+    /// Where no fit is to be had, order takes its place: E is the rank, from 1.
+    pub fn of_rank(&self, rank: usize) -> f32 {
+        self.of_meaning((rank as f32).ln())
+    }
+}
+
+/// For each script group, whether words could not have found it: most of what the query says, by idf, is written in
+/// the other script.
+pub fn blind(mass: [f32; 2]) -> [bool; 2] {
+    let half = (mass[0] + mass[1]) / 2.0;
+    [half > 0.0 && mass[1] >= half, half > 0.0 && mass[0] >= half]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WEIGHTS: Weights = Weights { lambda: 0.7, c: 20.0 };
+
+    fn close(found: f32, expected: f32) {
+        assert!((found - expected).abs() < 1e-4 * expected.abs().max(1.0), "{found}, expected {expected}");
+    }
+
+    /// 1000 chunks, the best 100 of which lie 0.001 apart.
+    fn ladder() -> Vec<f32> {
+        (0..300).map(|i| 0.9 - 0.001 * i as f32).collect()
+    }
+
+    #[test]
+    fn the_fit_is_read_off_the_best_tenth_without_its_best_fifth() {
+        let fit = Fit::new(1000, &ladder()).unwrap();
+        assert_eq!((fit.n, fit.k, fit.shift), (1000, 100, 0.0));
+        // The 100th is 0.9 − 0.099; places 21 to 100 lie 0.079 … 0 above it, 0.0395 in the mean.
+        close(fit.theta, 0.801);
+        close(fit.beta, 0.039501);
+        // ln 100 at θ, and one less for each β above it.
+        close(fit.chance(0.801), 4.60517);
+        close(fit.chance(0.801 + 0.039501), 3.60517);
+        close(fit.chance(0.9), 4.60517 - 0.099 / 0.039501);
+    }
+
+    #[test]
+    fn the_place_of_theta_has_bounds() {
+        assert_eq!(Fit::new(12, &ladder()[..12]).unwrap().k, 10);
+        assert_eq!(Fit::new(1_000_000, &ladder()).unwrap().k, 300);
+        // A short list is read to its end.
+        assert_eq!(Fit::new(1_000_000, &ladder()[..100]).unwrap().k, 100);
+    }
+
+    #[test]
+    fn too_few_or_equal_cosines_have_no_fit() {
+        assert_eq!(Fit::new(9, &ladder()[..9]), None);
+        assert_eq!(Fit::new(0, &[]), None);
+        assert_eq!(Fit::new(100, &[0.5; 100]), None);
+        close(WEIGHTS.of_rank(1), 21f32.ln());
+        close(WEIGHTS.of_rank(20), 2f32.ln());
+    }
+
+    #[test]
+    fn a_group_counts_chunks_of_the_whole_store() {
+        let fit = Fit::new(1000, &ladder()).unwrap().among(4000);
+        // Four times as many chunks, four times as many by chance.
+        close(fit.chance(0.801), 4.60517 + 1.386294);
+    }
+
+    #[test]
+    fn evidence_in_nats() {
+        close(WEIGHTS.of_words(10.0), 7.0);
+        // As many by chance as C: ln 2.
+        close(WEIGHTS.of_meaning(20f32.ln()), std::f32::consts::LN_2);
+        // One in a million: ln(1 + 20e6).
+        close(WEIGHTS.of_meaning(-13.815511), 16.811243);
+        // A thousand times C.
+        close(WEIGHTS.of_meaning(9.903488), 0.0009995);
+        assert!(WEIGHTS.of_meaning(1e30) == 0.0 && WEIGHTS.of_meaning(-1e30).is_finite());
+    }
+
+    #[test]
+    fn more_of_either_is_never_less() {
+        let fit = Fit::new(1000, &ladder()).unwrap();
+        let cosines = [-1.0, 0.0, 0.5, 0.801, 0.85, 0.9, 1.0];
+        let evidence: Vec<f32> = cosines.iter().map(|cosine| WEIGHTS.of_meaning(fit.chance(*cosine))).collect();
+        assert!(evidence.is_sorted(), "{evidence:?}");
+        assert!(WEIGHTS.of_words(2.0) > WEIGHTS.of_words(1.0));
+    }
+
+    /// Cosines that follow the law of chance say at most 6.3 nats, for the closest of all, and a fifth of a nat beyond
+    /// the hundredth of a thousand: words that differ by more are never overturned by a side that knows nothing.
+    #[test]
+    fn a_worthless_side_does_not_reorder_a_sure_one() {
+        let cosines: Vec<f32> = (1..=300).map(|i| 0.8 - 0.01 * (i as f32 / 100.0).ln()).collect();
+        let fit = Fit::new(1000, &cosines).unwrap();
+        let luck: Vec<f32> = cosines.iter().map(|cosine| WEIGHTS.of_meaning(fit.chance(*cosine))).collect();
+        assert!(luck[0] > 6.2 && luck[0] < 6.3 && luck[100] < 0.2, "{} {}", luck[0], luck[100]);
+        // The worst case: the better by words, the farther by meaning. Neighbours are 6.3 nats apart.
+        let words: Vec<f32> = (0..300).map(|place| WEIGHTS.of_words(9.0 * (300 - place) as f32)).collect();
+        let fused: Vec<f32> = words.iter().zip(luck.iter().rev()).map(|(words, luck)| words + luck).collect();
+        assert!(fused.is_sorted_by(|a, b| a > b), "{fused:?}");
+        // Equal cosines say nothing at all, however they are ordered: there is no fit to read an order from.
+        assert_eq!(Fit::new(1000, &[0.8; 300]), None);
+    }
+
+    #[test]
+    fn a_script_is_blind_where_the_other_asks() {
+        // Hangul first.
+        assert_eq!(blind([8.0, 2.0]), [false, true]);
+        assert_eq!(blind([0.0, 5.0]), [true, false]);
+        assert_eq!(blind([3.0, 3.0]), [true, true]);
+        assert_eq!(blind([0.0, 0.0]), [false, false]);
+    }
+}
