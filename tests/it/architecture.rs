@@ -55,7 +55,7 @@ const ONLY: &[(&str, &[&str])] = &[
     ("bitpacking", &["index/postings.rs"]),
     ("memmap2", &["index/pages.rs"]),
     ("rust_stemmers", &["index/tokenize.rs"]),
-    ("rayon", &["ingest/prepare.rs", "ingest/publish.rs"]),
+    ("rayon", &["index/vector/graph.rs", "ingest/prepare.rs", "ingest/publish.rs"]),
     ("ignore", &["ingest/walk.rs"]),
     ("encoding_rs", &["ingest/decode.rs", "ingest/chunk/tests.rs"]),
     ("pulldown_cmark", &["ingest/parse/"]),
@@ -70,7 +70,7 @@ const ONLY: &[(&str, &[&str])] = &[
     ("tokenizers", &["index/embed"]),
     ("libloading", &["index/embed"]),
     ("ndarray", &["index/embed"]),
-    ("instant_distance", &["index/vector"]),
+    ("instant_distance", &["index/vector/graph.rs"]),
     ("minreq", &["endpoint.rs"]),
     ("httparse", &["http.rs", "http/"]),
 ];

@@ -1,6 +1,11 @@
 //! Search by meaning: the vectors of a revision.
 
+pub mod graph;
+pub mod kernel;
+pub mod scan;
 pub mod segment;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 

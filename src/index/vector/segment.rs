@@ -207,6 +207,12 @@ impl VectorSegment {
         Ok(signed(self.pages.slice(self.at.high..self.at.high + self.vectors * self.dimensions)?))
     }
 
+    /// The upper halves of neighbouring vectors' coordinates.
+    pub fn high_of(&self, places: Range<usize>) -> Result<&[i8]> {
+        let at = |place: usize| self.at.high + place * self.dimensions;
+        Ok(signed(self.pages.slice(at(places.start)..at(places.end))?))
+    }
+
     /// The upper halves of one vector's coordinates.
     pub fn high_at(&self, place: usize) -> Result<&[i8]> {
         self.plane(self.at.high, place)

@@ -1,0 +1,255 @@
+//! The chunks nearest to a query: exact, by one pass over the upper halves of all vectors that the filter takes.
+//!
+//! The pass ranks by what eight bits of each coordinate say and keeps whatever could still be among the best; those
+//! alone are read in full. Folds the windows of a chunk to the nearest. Refuses: what nearness means (`fuse`).
+
+use std::cmp::Ordering;
+
+use super::LiveVectors;
+use super::kernel::{BLOCK, Kernel, Query16};
+use super::segment::{Columns, Group};
+use crate::error::Result;
+use crate::index::lexical::Accept;
+use crate::model::Rows;
+
+/// A query ready to be compared.
+#[derive(Debug, Clone)]
+pub struct Question {
+    /// Of unit length.
+    vector: Vec<f32>,
+    words: Query16,
+    kernel: Kernel,
+}
+
+/// A chunk with the cosine of its nearest window.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Near {
+    pub cosine: f32,
+    pub rows: Rows,
+    pub group: Group,
+}
+
+impl Near {
+    /// The nearest first, equals in the order of the store.
+    pub fn order(&self, other: &Near) -> Ordering {
+        other.cosine.total_cmp(&self.cosine).then(self.rows.chunk.cmp(&other.rows.chunk))
+    }
+}
+
+/// What a script group has to offer a query.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Neighbours {
+    /// Chunks whose vectors were compared.
+    pub scored: usize,
+    /// The nearest first.
+    pub best: Vec<Near>,
+}
+
+/// By group, Hangul first: of the chunks that `accept` takes, the `depth` nearest to the query.
+pub fn nearest(
+    vectors: &[&LiveVectors],
+    question: &Question,
+    accept: &Accept,
+    depth: usize,
+) -> Result<[Neighbours; 2]> {
+    let mut groups = [Collector::new(depth), Collector::new(depth)];
+    for (segment, live) in (0..).zip(vectors) {
+        scan(segment, live, question, accept, &mut groups)?;
+    }
+    let [hangul, other] = groups;
+    Ok([hangul.finish(vectors, question)?, other.finish(vectors, question)?])
+}
+
+/// The nearest window of each of these chunks; None for one without a live vector.
+pub fn cosines(vectors: &[&LiveVectors], question: &Question, chunks: &[Rows]) -> Result<Vec<Option<Near>>> {
+    let mut found: Vec<Option<Near>> = vec![None; chunks.len()];
+    for live in vectors.iter().copied() {
+        let columns = live.segment.columns()?;
+        for (rows, nearest) in chunks.iter().zip(&mut found) {
+            let first = live.segment.places_of(rows.chunk)?.next().filter(|place| !live.tombstones.has(*place));
+            if let Some(place) = first {
+                *nearest = Some(question.nearest_window(live, &columns, place)?);
+            }
+        }
+    }
+    Ok(found)
+}
+
+impl Question {
+    pub fn new(vector: Vec<f32>) -> Question {
+        Question { words: Query16::new(&vector), kernel: Kernel::fastest(), vector }
+    }
+
+    pub fn dimensions(&self) -> usize {
+        self.vector.len()
+    }
+
+    /// What the upper halves of a vector say of its cosine, in units of its scale.
+    pub fn rough(&self, high: &[i8]) -> f32 {
+        let mut sum = [0];
+        self.kernel.dots(&self.words, high, &mut sum);
+        sum[0] as f32 * self.words.unit * 256.0
+    }
+
+    /// The chunk one of whose windows lies at a place, by the nearest of its windows.
+    pub fn nearest_window(&self, live: &LiveVectors, columns: &Columns, place: usize) -> Result<Near> {
+        let row = columns.chunk(place);
+        let first = (0..place).rev().take_while(|before| columns.chunk(*before) == row).last().unwrap_or(place);
+        let windows = (first..live.segment.len()).take_while(|at| columns.chunk(*at) == row);
+        let mut cosine = f32::NEG_INFINITY;
+        for at in windows {
+            cosine = cosine.max(self.cosine(live, columns, at)?);
+        }
+        Ok(Near { cosine, rows: columns.rows(place), group: columns.group(place) })
+    }
+
+    /// The cosine to one vector, from both halves of its coordinates. Sums are added in a fixed order, so it is the
+    /// same number on every machine.
+    pub fn cosine(&self, live: &LiveVectors, columns: &Columns, place: usize) -> Result<f32> {
+        const LANES: usize = 8;
+        let (query, query_rest) = self.vector.as_chunks::<LANES>();
+        let (high, high_rest) = live.segment.high_at(place)?.as_chunks::<LANES>();
+        let (low, low_rest) = live.segment.low_at(place)?.as_chunks::<LANES>();
+        let mut sums = [0.0; LANES];
+        for ((query, high), low) in query.iter().zip(high).zip(low) {
+            for lane in 0..LANES {
+                sums[lane] += query[lane] * whole(high[lane], low[lane]);
+            }
+        }
+        for ((query, high), low) in query_rest.iter().zip(high_rest).zip(low_rest) {
+            sums[0] += query * whole(*high, *low);
+        }
+        Ok(sums.iter().sum::<f32>() * columns.scale(place))
+    }
+}
+
+fn whole(high: i8, low: i8) -> f32 {
+    (256 * i32::from(high) + i32::from(low)) as f32
+}
+
+/// Compares the upper halves of a segment's vectors, as many at a time as the filter leaves side by side.
+fn scan(
+    segment: u32,
+    live: &LiveVectors,
+    question: &Question,
+    accept: &Accept,
+    groups: &mut [Collector; 2],
+) -> Result<()> {
+    let columns = live.segment.columns()?;
+    let unit = question.words.unit * 256.0;
+    let all = accept.documents.is_none() && accept.chunks.is_none() && live.tombstones.is_empty();
+    let taken = |place: usize| all || !live.tombstones.has(place) && accept.takes(columns.rows(place));
+    let mut sums = [0; BLOCK];
+    // The windows of a chunk lie side by side; the nearest of them stands for it.
+    let mut chunk: Option<(u32, Rough)> = None;
+    let mut place = 0;
+    while place < live.segment.len() {
+        let ahead = (place..live.segment.len()).take(BLOCK).take_while(|place| taken(*place)).count();
+        if ahead > 0 {
+            let sums = &mut sums[..ahead];
+            question.kernel.dots(&question.words, live.segment.high_of(place..place + ahead)?, sums);
+            for (place, sum) in (place..).zip(sums) {
+                let (row, scale) = (columns.chunk(place), columns.scale(place));
+                let rough = Rough {
+                    most: *sum as f32 * unit * scale + HALF_ERRORS * scale,
+                    slack: 2.0 * HALF_ERRORS * scale,
+                    segment,
+                    place: place as u32,
+                };
+                match &mut chunk {
+                    Some((known, best)) if *known == row => {
+                        if best.most < rough.most {
+                            *best = rough;
+                        }
+                    }
+                    _ => {
+                        if let Some((_, best)) = chunk.replace((row, rough)) {
+                            groups[index(columns.group(best.place as usize))].offer(best);
+                        }
+                    }
+                }
+            }
+        }
+        place += ahead.max(1);
+    }
+    if let Some((_, best)) = chunk {
+        groups[index(columns.group(best.place as usize))].offer(best);
+    }
+    Ok(())
+}
+
+/// The place of a group in arrays by group.
+pub fn index(group: Group) -> usize {
+    match group {
+        Group::Hangul => 0,
+        Group::Other => 1,
+    }
+}
+
+/// How far the upper halves alone may be off, in scales of a vector. Each coordinate is rounded to a multiple of 256
+/// scales; against a query of unit length the errors sum up to more than four such steps once in 10¹⁴ vectors
+/// (Hoeffding: 2·exp(−2·4²)).
+const HALF_ERRORS: f32 = 4.0 * 256.0;
+
+/// A chunk as the pass saw it.
+#[derive(Debug, Clone, Copy)]
+struct Rough {
+    /// Its cosine is at most this,
+    most: f32,
+    /// and at most this much less.
+    slack: f32,
+    segment: u32,
+    place: u32,
+}
+
+/// The chunks of a group that may still be among the `depth` nearest.
+struct Collector {
+    depth: usize,
+    scored: usize,
+    found: Vec<Rough>,
+    /// `depth` chunks are certainly at least as near.
+    floor: f32,
+    /// Time to raise the floor.
+    full: usize,
+}
+
+impl Collector {
+    fn new(depth: usize) -> Collector {
+        Collector { depth, scored: 0, found: Vec::new(), floor: f32::NEG_INFINITY, full: depth.saturating_mul(4) }
+    }
+
+    fn offer(&mut self, rough: Rough) {
+        self.scored += 1;
+        if rough.most >= self.floor {
+            self.found.push(rough);
+            if self.found.len() >= self.full {
+                self.raise();
+            }
+        }
+    }
+
+    fn raise(&mut self) {
+        if self.depth == 0 || self.found.len() <= self.depth {
+            return;
+        }
+        let mut least: Vec<f32> = self.found.iter().map(|rough| rough.most - rough.slack).collect();
+        let (_, floor, _) = least.select_nth_unstable_by(self.depth - 1, |a, b| b.total_cmp(a));
+        self.floor = *floor;
+        self.found.retain(|rough| rough.most >= *floor);
+        self.full = self.full.max(2 * self.found.len());
+    }
+
+    /// Reads what is left in full.
+    fn finish(mut self, vectors: &[&LiveVectors], question: &Question) -> Result<Neighbours> {
+        self.raise();
+        let columns = vectors.iter().map(|live| live.segment.columns()).collect::<Result<Vec<_>>>()?;
+        let mut best = Vec::with_capacity(self.found.len());
+        for rough in &self.found {
+            let at = rough.segment as usize;
+            best.push(question.nearest_window(vectors[at], &columns[at], rough.place as usize)?);
+        }
+        best.sort_unstable_by(Near::order);
+        best.truncate(self.depth);
+        Ok(Neighbours { scored: self.scored, best })
+    }
+}
