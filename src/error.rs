@@ -12,7 +12,7 @@ use crate::model::Id;
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub enum Error {
     ConfigInvalid {
         path: Option<PathBuf>,

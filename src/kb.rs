@@ -3,13 +3,18 @@
 //! A request reads one revision: `read` opens a transaction, and the snapshot it hands out is that revision's. When
 //! another process has published a new one, the next request swaps to it; a request in flight keeps what it has.
 
+mod slot;
+
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::index::Index;
+use crate::index::embed::{Embedder, Reranker};
 use crate::store::{FileIdentity, Interrupted, Reader, segments_folder};
+use slot::Loader;
 
 pub struct Kb {
     pub config: Config,
@@ -17,7 +22,14 @@ pub struct Kb {
     readers: Mutex<Vec<Reader>>,
     current: Mutex<Option<(Option<FileIdentity>, Arc<Index>)>>,
     under_way: Mutex<UnderWay>,
+    embedder: Arc<Loader<Embedder>>,
+    reranker: Arc<Loader<Reranker>>,
 }
+
+pub use slot::Slot;
+
+/// The embedding model as far as it is loaded.
+pub type EmbedderState = Slot<Embedder>;
 
 /// What is known of an ingest under way, for those who find no index yet.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -39,7 +51,14 @@ pub struct View<'r> {
 impl Kb {
     /// Opens nothing yet: there may be no index.
     pub fn open(config: Config) -> Result<Kb> {
-        Ok(Kb { config, readers: Mutex::default(), current: Mutex::default(), under_way: Mutex::default() })
+        Ok(Kb {
+            config,
+            readers: Mutex::default(),
+            current: Mutex::default(),
+            under_way: Mutex::default(),
+            embedder: Arc::default(),
+            reranker: Arc::default(),
+        })
     }
 
     pub fn data_dir(&self) -> &Path {
@@ -92,6 +111,27 @@ impl Kb {
     /// The writer before, if it died before its end: what it was doing did not land.
     pub fn interrupted(&self) -> Option<Interrupted> {
         Interrupted::find(self.data_dir())
+    }
+
+    /// The embedding model. It is loaded on first use; whoever comes while it is waits at most `wait`.
+    pub fn embedder(&self, wait: Duration) -> EmbedderState {
+        match self.config.models.embedding.clone() {
+            Some(model) => self.embedder.get(move || Embedder::open(&model), wait),
+            None => Slot::Off,
+        }
+    }
+
+    /// Begins to load the embedding model, so that it is there when it is asked for.
+    pub fn preload_embedder(&self) {
+        self.embedder(Duration::ZERO);
+    }
+
+    /// The cross-encoder, in the same way.
+    pub fn reranker(&self, wait: Duration) -> Slot<Reranker> {
+        match self.config.models.reranker.clone() {
+            Some(model) => self.reranker.get(move || Reranker::open(&model), wait),
+            None => Slot::Off,
+        }
     }
 
     /// Tells of an ingest that this process runs or waits for.

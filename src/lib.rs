@@ -23,6 +23,7 @@
 //! | [`endpoint`] | one HTTP request to a model server, its deadline and its failures | minreq |
 //! | [`store`] | the source of truth: documents, texts, chunks, the list of segments | rusqlite |
 //! | [`index`] | the immutable snapshot: terms, posting lists, top-k, snippets, vectors | bm25, bitpacking, memmap2 |
+//! | [`index::embed`] | texts → unit vectors: the model within the program, a folder's or an endpoint's; the cross-encoder | ort, ort_tract, tokenizers, libloading |
 //! | [`ingest`] | files → documents → chunks → store and index; parsing and chunking are pure functions | rayon, ignore, pulldown-cmark, html5gum |
 //! | [`kb`] | configuration, connections, the current snapshot | |
 //! | [`tools`] | a file a verb, and `TOOLS`, the table of those the protocol offers | |

@@ -48,6 +48,9 @@ pub struct Args {
     /// refuse whatever would write
     #[argh(switch)]
     pub readonly: bool,
+    /// library of ONNX Runtime, or none to do without (default: found where libraries lie; faster than the own one)
+    #[argh(option, arg_name = "file")]
+    pub onnxruntime: Option<PathBuf>,
     /// print the version
     #[argh(switch, short = 'V')]
     #[allow(dead_code, reason = "answered before parsing; declared here so that help lists it")]
@@ -265,6 +268,7 @@ impl Args {
             root: self.root.clone(),
             data_dir: self.data_dir.clone(),
             readonly: self.readonly,
+            onnxruntime: self.onnxruntime.clone(),
         }
     }
 }

@@ -25,6 +25,13 @@ pub const READ: &[&str] = &[
     "search.default_k",
     "search.snippet_chars",
     "search.stale_threshold_days",
+    "models.embedding.provider",
+    "models.embedding.model",
+    "models.embedding.dimensions",
+    "models.embedding.endpoint",
+    "models.embedding.request_timeout_secs",
+    "models.embedding.onnxruntime",
+    "models.reranker.model",
 ];
 
 /// Keys of one `[[workspace.sources]]`.
@@ -58,7 +65,11 @@ const IGNORED: &[&str] = &[
     "index",
     "indexing",
     "logging",
-    "models",
+    "models.embedding.version",
+    "models.embedding.batch_size",
+    "models.embedding.max_input_tokens",
+    "models.llm",
+    "models.nli",
     "parser",
     "pdf",
     "rag",

@@ -6,6 +6,7 @@
 
 mod address;
 mod keys;
+mod models;
 #[cfg(test)]
 mod tests;
 
@@ -17,6 +18,7 @@ use crate::model::{ChunkLimits, Trust};
 pub use address::{Secret, address, is_local};
 pub use keys::nearest;
 use keys::{File, expand};
+pub use models::{BUILTIN, EmbeddingApi, EmbeddingModel, ModelSource, Models, RerankingModel, RuntimeLibrary};
 
 /// Everything a session needs to know, validated.
 #[derive(Debug, Clone, PartialEq)]
@@ -29,6 +31,7 @@ pub struct Config {
     pub data_dir: PathBuf,
     pub ingest: Ingest,
     pub search: Search,
+    pub models: Models,
     pub readonly: bool,
     /// What the user should hear, though it stops nothing.
     pub warnings: Vec<String>,
@@ -72,6 +75,8 @@ pub struct Flags {
     pub root: Option<PathBuf>,
     pub data_dir: Option<PathBuf>,
     pub readonly: bool,
+    /// The library of ONNX Runtime, or `none`.
+    pub onnxruntime: Option<PathBuf>,
 }
 
 /// The id of the main workspace.
@@ -107,8 +112,10 @@ pub fn load(flags: &Flags, env: Env, cwd: &Path) -> Result<Config> {
         snippet_chars: layers.file.whole("search.snippet_chars", 20..=10_000)?.unwrap_or(240) as usize,
         stale_threshold_days: layers.file.whole("search.stale_threshold_days", 0..=36_500)?.unwrap_or(0) as u32,
     };
+    let models = models::models(flags, &layers, &mut warnings)?;
     let readonly = readonly(env)? || flags.readonly;
-    Ok(Config { sources, root_is_named, data_dir, ingest, search, readonly, warnings, file: layers.file.path })
+    let file = layers.file.path;
+    Ok(Config { sources, root_is_named, data_dir, ingest, search, models, readonly, warnings, file })
 }
 
 /// Where values come from, lowest layer last.
@@ -164,6 +171,11 @@ impl Layers<'_> {
             Some(text) => self.resolve(text, base),
             None => Ok(settle(&base.join(path))),
         }
+    }
+
+    fn text(&self, env_name: &str, key: &str) -> Result<Option<String>> {
+        let below = self.file.text(key)?;
+        Ok((self.env)(env_name).or(below.map(Into::into)).filter(|text| !text.is_empty()))
     }
 
     fn whole(&self, env_name: &str, key: &str, allowed: std::ops::RangeInclusive<u64>) -> Result<Option<u64>> {

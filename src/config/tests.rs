@@ -130,7 +130,7 @@ fn flags_go_before_the_environment_and_that_before_the_file() {
     assert_eq!(config.data_dir, place.path("home/b"));
     assert_eq!(config.search.default_k, 7);
 
-    let flags = Flags { root: Some("sub".into()), data_dir: Some("c".into()), readonly: true, config: None };
+    let flags = Flags { root: Some("sub".into()), data_dir: Some("c".into()), readonly: true, ..Flags::default() };
     let config = place.load_in(&flags, &place.path("home/notes")).unwrap();
     assert_eq!(config.sources[0].root, place.path("home/notes/sub"));
     assert_eq!(config.data_dir, place.path("home/notes/c"));
@@ -177,7 +177,7 @@ fn keys_of_the_original_are_one_warning() {
     );
     let config = place.load();
     assert_eq!(config.search.default_k, 5);
-    let ignored = "this build does not use: logging, models, rag, schema_version, search.rrf_k";
+    let ignored = "this build does not use: logging, models.llm, rag, schema_version, search.rrf_k";
     assert_eq!(config.warnings, [format!("{}: {ignored}", place.config_file().display())]);
 }
 

@@ -3,6 +3,7 @@
 //! Knows neither SQLite nor any protocol. What a chunk says is the store's; here are only its rows.
 
 pub mod build;
+pub mod embed;
 pub mod fuse;
 pub mod lexical;
 mod pages;

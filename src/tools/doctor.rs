@@ -1,10 +1,12 @@
 //! `doctor`: is everything in order, and if not, what to do.
 
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
 use crate::index::Index;
-use crate::kb::Kb;
+use crate::index::embed::{GOLDEN_TEXT, LEAST_AGREEMENT};
+use crate::kb::{Kb, Slot};
 use crate::store::segments_folder;
 use crate::wire::{Check, Doctor, DoctorV1};
 
@@ -31,6 +33,8 @@ const CHECKS: &[(&str, Probe)] = &[
     ("store", store),
     ("index", index),
     ("last_ingest", last_ingest),
+    ("embedding_model", embedding_model),
+    ("reranker", reranker),
 ];
 
 fn report(name: &'static str, finding: Finding) -> Check {
@@ -110,4 +114,50 @@ fn last_ingest(kb: &Kb) -> Finding {
         ),
         None => last,
     })
+}
+
+/// Longer than any model takes to load; an endpoint has a timeout of its own.
+const LOADING: Duration = Duration::from_secs(600);
+
+fn embedding_model(kb: &Kb) -> Finding {
+    let embedder = match kb.embedder(LOADING) {
+        Slot::Off => return Ok("off: searching is lexical (models.embedding.provider = \"none\")".into()),
+        Slot::Loading => return Err(Error::Internal { cause: "the model is still loading".into() }),
+        Slot::Failed(error) => return Err(error),
+        Slot::Ready(embedder) => embedder,
+    };
+    let started = Instant::now();
+    let vector = embedder.query(GOLDEN_TEXT)?;
+    let took = started.elapsed().as_secs_f64() * 1000.0;
+    let mut detail = format!(
+        "{}, {} dimensions, on {}; a question of {} words took {took:.1} ms",
+        embedder.id(),
+        vector.len(),
+        embedder.runtime(),
+        GOLDEN_TEXT.split(' ').count(),
+    );
+    if let Some(cosine) = embedder.agreement()? {
+        detail.push_str(&format!(", cosine {cosine:.5} to the reference"));
+        if cosine.is_nan() || cosine < LEAST_AGREEMENT {
+            return Err(Error::ModelUnreachable {
+                endpoint: String::new(),
+                model: embedder.id().into(),
+                cause: format!("{detail}: its vectors are not this model's"),
+                hint: "Run with --onnxruntime none, which uses the engine within the program.".into(),
+            });
+        }
+    }
+    if !embedder.passed_over().is_empty() {
+        detail.push_str(&format!("; passed over: {}", embedder.passed_over().join("; ")));
+    }
+    Ok(detail)
+}
+
+fn reranker(kb: &Kb) -> Finding {
+    match kb.reranker(LOADING) {
+        Slot::Off => Ok("off: models.reranker.model names no folder".into()),
+        Slot::Loading => Err(Error::Internal { cause: "the model is still loading".into() }),
+        Slot::Failed(error) => Err(error),
+        Slot::Ready(reranker) => Ok(format!("{} on {}", reranker.name(), reranker.runtime())),
+    }
 }

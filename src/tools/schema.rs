@@ -4,7 +4,7 @@ use jiff::Timestamp;
 
 use super::search::is_stale;
 use crate::error::{Error, Result};
-use crate::index;
+use crate::index::{self, embed};
 use crate::ingest::{PARSER_VERSION, chunk};
 use crate::kb::Kb;
 use crate::store::{Column, Reader, database_path};
@@ -23,7 +23,7 @@ pub fn run(kb: &Kb) -> Result<Schema> {
         models: Models {
             parser_version: PARSER_VERSION,
             chunker_version: chunk::VERSION,
-            embedding_version: None,
+            embedding_version: kb.config.models.embedding.as_ref().and_then(embed::id),
             prompt_template_version: None,
             index_version: index::VERSION,
             corpus_revision,
