@@ -219,6 +219,9 @@ const RETRIES: usize = 5;
 /// Under which the store keeps the path of the main root it is of.
 pub const ROOT: &str = "root";
 
+/// Under which the store keeps when an ingest last looked at every file of every source, in nanoseconds since 1970.
+pub const ALL_CHECKED: &str = "all_checked_ns";
+
 /// The root that a data folder belongs to, if it is not the configured one. A root that is no more was moved here:
 /// paths in the store are relative to it.
 pub fn other_root(stored: Option<String>, config: &Config) -> Option<String> {

@@ -58,9 +58,18 @@ impl fmt::Debug for Id {
     }
 }
 
+const HEX: &[u8; 16] = b"0123456789abcdef";
+
 impl Serialize for Id {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
+        let mut hex = [0; 32];
+        for (pair, byte) in hex.chunks_exact_mut(2).zip(self.0) {
+            pair.copy_from_slice(&[HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]]);
+        }
+        match std::str::from_utf8(&hex) {
+            Ok(hex) => serializer.serialize_str(hex),
+            Err(_) => serializer.collect_str(self),
+        }
     }
 }
 

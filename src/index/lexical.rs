@@ -12,11 +12,11 @@ use std::collections::BinaryHeap;
 
 use rustc_hash::FxHashMap;
 
-use super::Index;
 use super::build::MAX_WEIGHT;
 use super::postings::{Cursor, Postings, encode};
 use super::segment::Segment;
 use super::tokenize::{Analyzer, Field, Script, WORD_MARK, phrase_form, script_of};
+use super::{Index, Live};
 use crate::error::Result;
 use crate::model::{Bits, Rows};
 
@@ -89,6 +89,10 @@ pub struct Accept<'b> {
 }
 
 impl Accept<'_> {
+    fn takes_all(&self) -> bool {
+        self.documents.is_none() && self.chunks.is_none()
+    }
+
     pub fn takes(&self, rows: Rows) -> bool {
         self.documents.is_none_or(|taken| taken.has(rows.document as usize))
             && self.chunks.is_none_or(|taken| taken.has(rows.chunk as usize))
@@ -102,10 +106,14 @@ pub fn top(index: &Index, query: &Query, accept: &Accept, limit: usize) -> Resul
     let scale = scale(&terms);
     let mut best = Best::new(limit);
     for (i, live) in index.segments.iter().enumerate() {
-        scan(&live.segment, &live.tombstones, weighted(&terms, i, scale), accept, &mut best)?;
+        scan(live, i, weighted(&terms, i, scale), accept, &mut best)?;
     }
     let unit = unit(scale);
-    Ok(best.into_sorted().into_iter().map(|(sum, rows)| Scored { score: sum as f32 * unit, rows }).collect())
+    let scored = |(sum, place): (u32, Place)| {
+        let rows = index.segments[place.segment].segment.rows(place.ordinal)?;
+        Ok(Scored { score: sum as f32 * unit, rows })
+    };
+    best.into_sorted().map(scored).collect()
 }
 
 /// The scores of these chunks, as `top` gives them; 0 for one that matches no term or is not live.
@@ -320,13 +328,8 @@ fn unit(scale: f32) -> f32 {
     MAX_WEIGHT / 255.0 / scale
 }
 
-fn scan(
-    segment: &Segment,
-    tombstones: &Bits,
-    mut terms: Vec<Weighted<'_>>,
-    accept: &Accept,
-    best: &mut Best,
-) -> Result<()> {
+fn scan(live: &Live, place: usize, mut terms: Vec<Weighted<'_>>, accept: &Accept, best: &mut Best) -> Result<()> {
+    let Live { segment, tombstones } = live;
     let chunks = segment.chunks() as u32;
     let mut sums = vec![0u32; WINDOW.min(chunks as usize)];
     let mut bounds: Vec<(u32, usize)> = Vec::with_capacity(terms.len());
@@ -360,13 +363,13 @@ fn scan(
                 let term = &mut terms[i];
                 term.cursor.accumulate(base, sums, term.weight);
             }
-            for (block, group) in sums.chunks(32).enumerate() {
+            for (block, group) in sums.chunks(GROUP).enumerate() {
                 let needed = best.threshold().saturating_sub(optional_reach).max(1);
-                if group.iter().all(|sum| *sum < needed) {
+                if !any_reaches(group, needed) {
                     continue;
                 }
                 for (at, sum) in group.iter().enumerate().filter(|(_, sum)| **sum >= needed) {
-                    let ordinal = base + (block * 32 + at) as u32;
+                    let ordinal = base + (block * GROUP + at) as u32;
                     let (mut total, mut left) = (*sum, optional_reach);
                     for &(bound, i) in bounds[..optional].iter().rev() {
                         if total + left < best.threshold() {
@@ -379,11 +382,11 @@ fn scan(
                             total += *weight * u32::from(cursor.impact());
                         }
                     }
-                    if total + left >= best.threshold() && !tombstones.has(ordinal as usize) {
-                        let rows = segment.rows(ordinal)?;
-                        if accept.takes(rows) {
-                            best.offer(total, rows);
-                        }
+                    if total + left >= best.threshold()
+                        && !tombstones.has(ordinal as usize)
+                        && (accept.takes_all() || accept.takes(segment.rows(ordinal)?))
+                    {
+                        best.offer(total, Place { segment: place, ordinal });
                     }
                 }
             }
@@ -393,10 +396,26 @@ fn scan(
     Ok(())
 }
 
+/// Sums looked at together.
+const GROUP: usize = 16;
+
+/// Whether a sum of the group is at least `needed`. Both stay below 2³¹, so the sign of a difference tells; written
+/// without a branch, for the compiler to take several sums at a time.
+fn any_reaches(group: &[u32], needed: u32) -> bool {
+    group.iter().fold(0, |signs, sum| signs | (needed - 1).wrapping_sub(*sum)) >> 31 == 1
+}
+
+/// Where a chunk lies in the index. Segments are in the order of their rows, so places order as rows do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    segment: usize,
+    ordinal: u32,
+}
+
 /// The best sums so far.
 struct Best {
     limit: usize,
-    heap: BinaryHeap<Reverse<(u32, Reverse<u32>, u32)>>,
+    heap: BinaryHeap<Reverse<(u32, Reverse<Place>)>>,
 }
 
 impl Best {
@@ -407,20 +426,19 @@ impl Best {
     /// A sum below this cannot enter.
     fn threshold(&self) -> u32 {
         match self.heap.peek() {
-            Some(Reverse((sum, ..))) if self.heap.len() >= self.limit => *sum,
+            Some(Reverse((sum, _))) if self.heap.len() >= self.limit => *sum,
             _ => 1,
         }
     }
 
-    fn offer(&mut self, sum: u32, rows: Rows) {
-        self.heap.push(Reverse((sum, Reverse(rows.chunk), rows.document)));
+    fn offer(&mut self, sum: u32, place: Place) {
+        self.heap.push(Reverse((sum, Reverse(place))));
         if self.heap.len() > self.limit {
             self.heap.pop();
         }
     }
 
-    fn into_sorted(self) -> Vec<(u32, Rows)> {
-        let sorted = self.heap.into_sorted_vec();
-        sorted.into_iter().map(|Reverse((sum, Reverse(chunk), document))| (sum, Rows { chunk, document })).collect()
+    fn into_sorted(self) -> impl Iterator<Item = (u32, Place)> {
+        self.heap.into_sorted_vec().into_iter().map(|Reverse((sum, Reverse(place)))| (sum, place))
     }
 }

@@ -225,7 +225,7 @@ impl<'s> Cursor<'s> {
 
     /// Moves to the first posting at or behind `target`.
     pub fn seek(&mut self, target: u32) {
-        if self.at >= self.decoded.len {
+        if self.ordinal().is_none_or(|ordinal| ordinal >= target) {
             return;
         }
         if self.decoded.ordinals[self.decoded.len - 1] < target {

@@ -95,12 +95,14 @@ impl Segment {
 
     /// The list of exactly this term.
     pub fn postings(&self, term: &str) -> Result<Option<Postings<'_>>> {
-        let block = self.block_of(term.as_bytes())?;
-        for entry in self.terms_from(block)?.take(TERMS_A_BLOCK) {
-            let entry = entry?;
-            match entry.term.as_slice().cmp(term.as_bytes()) {
+        let mut terms = self.terms_from(self.block_of(term.as_bytes())?)?;
+        for _ in 0..TERMS_A_BLOCK {
+            if !terms.advance()? {
+                break;
+            }
+            match terms.last.term.as_slice().cmp(term.as_bytes()) {
                 cmp::Ordering::Less => {}
-                cmp::Ordering::Equal => return Ok(Some(self.list(&entry)?)),
+                cmp::Ordering::Equal => return Ok(Some(self.list(&terms.last)?)),
                 cmp::Ordering::Greater => break,
             }
         }
@@ -154,7 +156,7 @@ impl Segment {
     }
 
     fn terms_from(&self, block: usize) -> Result<Terms<'_>> {
-        let mut terms = Terms { segment: self, index: block * TERMS_A_BLOCK, rest: &[], next: Term::default() };
+        let mut terms = Terms { segment: self, index: block * TERMS_A_BLOCK, rest: &[], last: Term::default() };
         if terms.index < self.layout.terms {
             terms.enter(block)?;
         }
@@ -187,7 +189,8 @@ struct Terms<'s> {
     index: usize,
     /// What is left of the current block.
     rest: &'s [u8],
-    next: Term,
+    /// The term that was read last.
+    last: Term,
 }
 
 impl Terms<'_> {
@@ -198,27 +201,31 @@ impl Terms<'_> {
             false => self.segment.layout.blocks,
         };
         self.rest = self.segment.slice(start..end)?;
-        self.next.list = list..list;
+        self.last.list = list..list;
         Ok(())
     }
 
-    fn read(&mut self) -> Result<Term> {
+    /// Reads the next term; false behind the last.
+    fn advance(&mut self) -> Result<bool> {
+        if self.index == self.segment.layout.terms {
+            return Ok(false);
+        }
         if self.index.is_multiple_of(TERMS_A_BLOCK) {
             self.enter(self.index / TERMS_A_BLOCK)?;
         }
         let shared = take_varint(&mut self.rest) as usize;
         let len = take_varint(&mut self.rest) as usize;
-        if shared > self.next.term.len() || len > self.rest.len() {
+        if shared > self.last.term.len() || len > self.rest.len() {
             return Err(self.segment.damaged("has a broken dictionary"));
         }
-        self.next.term.truncate(shared);
-        self.next.term.extend(&self.rest[..len]);
+        self.last.term.truncate(shared);
+        self.last.term.extend(&self.rest[..len]);
         self.rest = &self.rest[len..];
-        self.next.count = take_varint(&mut self.rest) as usize;
+        self.last.count = take_varint(&mut self.rest) as usize;
         let bytes = take_varint(&mut self.rest) as usize;
-        self.next.list = self.next.list.end..self.next.list.end + bytes;
+        self.last.list = self.last.list.end..self.last.list.end + bytes;
         self.index += 1;
-        Ok(self.next.clone())
+        Ok(true)
     }
 }
 
@@ -226,7 +233,10 @@ impl Iterator for Terms<'_> {
     type Item = Result<Term>;
 
     fn next(&mut self) -> Option<Result<Term>> {
-        (self.index < self.segment.layout.terms).then(|| self.read())
+        match self.advance() {
+            Ok(more) => more.then(|| Ok(self.last.clone())),
+            Err(error) => Some(Err(error)),
+        }
     }
 }
 

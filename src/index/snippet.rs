@@ -9,7 +9,7 @@ use rustc_hash::FxHashMap;
 use unicode_segmentation::UnicodeSegmentation;
 
 use super::lexical::Query;
-use super::tokenize::{Analyzer, Field, words};
+use super::tokenize::{Analyzer, Field, WORD_MARK, words};
 
 /// Finds a query's terms in texts.
 pub struct Matcher {
@@ -17,6 +17,8 @@ pub struct Matcher {
     terms: FxHashMap<String, usize>,
     /// `beginning` of the terms: most words of a text are passed over by this alone.
     beginnings: Vec<[u8; 2]>,
+    /// The first characters of terms in Hangul.
+    syllables: Vec<char>,
     grams: Analyzer,
     words: Analyzer,
     /// Words met before with their terms: hits on one query share most of theirs.
@@ -38,19 +40,43 @@ impl Matcher {
         let mut beginnings: Vec<[u8; 2]> = terms.keys().map(|term| beginning(term.as_bytes())).collect();
         beginnings.sort_unstable();
         beginnings.dedup();
+        let first = |term: &String| term.trim_start_matches(WORD_MARK).chars().next();
+        let syllables = terms.keys().filter_map(first).filter(|c| is_syllable(*c)).collect();
         Matcher {
             terms,
             beginnings,
+            syllables,
             grams: Analyzer::new(Field::Grams),
             words: Analyzer::new(Field::Words),
             known: RefCell::default(),
         }
     }
 
-    /// Whether the word begins like a term.
-    fn may_match(&self, word: &[u8]) -> bool {
-        let first = word.first().map_or(0, u8::to_ascii_lowercase);
-        let second = match word.get(1).map_or(0, u8::to_ascii_lowercase) {
+    /// False if the word certainly holds no term.
+    fn may_hold(&self, word: &str) -> bool {
+        let bytes = word.as_bytes();
+        if !word.is_ascii() {
+            // A term of Hangul begins with a syllable of the word; of other scripts nothing is known beforehand.
+            return !word.chars().all(is_syllable) || word.chars().any(|c| self.syllables.contains(&c));
+        }
+        // Terms begin where a word, a part of an identifier or a number after `v` does.
+        let begins = |i: usize| match i.checked_sub(1).map(|before| bytes[before]) {
+            None => true,
+            Some(before) => {
+                bytes[i].is_ascii_uppercase() || !before.is_ascii_alphanumeric() || (i == 1 && before | 32 == b'v')
+            }
+        };
+        (0..bytes.len()).any(|i| bytes[i].is_ascii_alphanumeric() && begins(i) && self.may_begin(&bytes[i..]))
+    }
+
+    /// Whether a term begins like this, separators left out.
+    fn may_begin(&self, part: &[u8]) -> bool {
+        let mut letters = part.iter().filter(|byte| byte.is_ascii_alphanumeric()).map(u8::to_ascii_lowercase);
+        let first = letters.next().unwrap_or(0);
+        if !self.beginnings.iter().any(|term| term[0] == first) {
+            return false;
+        }
+        let second = match letters.next().unwrap_or(0) {
             b'y' => b'i',
             other => other,
         };
@@ -65,10 +91,7 @@ impl Matcher {
         }
         let mut known = self.known.borrow_mut();
         for (start, word) in words(text) {
-            let bytes = word.as_bytes();
-            // Beyond its first byte a plain word is lower case; anything else may hold a term further in.
-            let plain = bytes[0].is_ascii() && bytes[1..].iter().all(u8::is_ascii_lowercase);
-            if plain && !self.may_match(bytes) {
+            if !self.may_hold(word) {
                 continue;
             }
             if let Some(terms) = known.get(word) {
@@ -104,14 +127,21 @@ impl Matcher {
     }
 }
 
+/// A Hangul syllable, which no normalisation changes.
+fn is_syllable(c: char) -> bool {
+    matches!(c, '\u{AC00}'..='\u{D7A3}')
+}
+
 /// The letters that a word shares with its stem: the first, and in a term of four letters or more the second, but for
 /// `y`, which may become `i`. 0 stands for any letter.
 fn beginning(term: &[u8]) -> [u8; 2] {
-    let letter = |i: usize| match term.get(i).map_or(0, u8::to_ascii_lowercase) {
-        b'y' if i > 0 => b'i',
-        other => other,
+    let mut letters = term.iter().filter(|byte| byte.is_ascii_alphanumeric()).map(u8::to_ascii_lowercase);
+    let first = letters.next().unwrap_or(0);
+    let second = match letters.next() {
+        Some(b'y') => b'i',
+        other => other.unwrap_or(0),
     };
-    [letter(0), if term.len() >= 4 { letter(1) } else { 0 }]
+    [first, if term.len() >= 4 { second } else { 0 }]
 }
 
 /// The window of at most `limit` characters that holds the most different terms, then the most matches, then
@@ -223,6 +253,66 @@ mod tests {
     #[test]
     fn a_short_text_is_shown_whole() {
         assert_eq!(snippet("  All of it.\n", "nothing", 50), "All of it.");
+    }
+
+    #[test]
+    fn no_word_that_holds_a_term_is_passed_over() {
+        let words = [
+            "getUserName",
+            "get_user_name",
+            "_private",
+            "HTTPServer",
+            "parseHTTPRequest",
+            "v1.0.21",
+            "V2.5",
+            "3.14",
+            "Node.js",
+            "user's",
+            "don't",
+            "Don't",
+            "sky",
+            "skies",
+            "crying",
+            "cries",
+            "try",
+            "Yes",
+            "yearly",
+            "a_b",
+            "aB",
+            "x86_64",
+            "A.B.C",
+            "검색",
+            "검색을",
+            "검색하는",
+            "저장소에서는",
+            "재시작server",
+            "MCP를",
+            "東京都",
+            "café",
+            "CaféLatte",
+            "ＡＢＣ",
+            "한",
+            "을",
+            "sha256sum",
+            "__init__",
+            "ABC",
+            "ab",
+            "a",
+            "I",
+            "é",
+            "o'clock",
+            "2nd",
+            "4711",
+            "u\u{308}ber",
+        ];
+        for query in words {
+            let matcher = Matcher::new(&Query::parse(query));
+            for word in words {
+                let found = !matcher.matches(word).is_empty();
+                assert_eq!(found, !matcher.terms_of(word).is_empty(), "{query} in {word}");
+            }
+            assert!(Query::parse(query).terms.is_empty() || !matcher.matches(query).is_empty(), "{query}");
+        }
     }
 
     #[test]

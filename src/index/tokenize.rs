@@ -346,7 +346,14 @@ const ASCII_WORD: [bool; 128] = {
 /// The length of the character at `at`, and whether it is part of a word.
 fn unicode_word_char(text: &str, at: usize) -> (usize, bool) {
     let c = text[at..].chars().next().unwrap_or('\u{FFFD}');
-    (c.len_utf8(), c.is_alphanumeric() || is_combining_mark(c))
+    // What most texts are made of, without a search through the tables of Unicode.
+    let is_word = match c {
+        '\u{AC00}'..='\u{D7A3}' | '\u{3041}'..='\u{3096}' | '\u{30A1}'..='\u{30FA}' | '\u{4E00}'..='\u{9FFF}' => true,
+        '\u{C0}'..='\u{24F}' => !matches!(c, '×' | '÷'),
+        '\u{2010}'..='\u{2027}' | '\u{3001}'..='\u{3004}' | '\u{3008}'..='\u{3020}' => false,
+        _ => c.is_alphanumeric() || is_combining_mark(c),
+    };
+    (c.len_utf8(), is_word)
 }
 
 /// `getHTTPName_2` → `get`, `HTTP`, `Name`, `2`.
@@ -493,6 +500,14 @@ mod tests {
         assert!(holds_phrase(&form, &phrase_form("검색")));
         assert!(!holds_phrase(&form, &phrase_form("the dae")));
         assert!(!holds_phrase(&form, &phrase_form("daemon the")));
+    }
+
+    #[test]
+    fn word_characters_are_those_of_unicode() {
+        for c in '\u{80}'..=char::MAX {
+            let expected = (c.len_utf8(), c.is_alphanumeric() || is_combining_mark(c));
+            assert_eq!(unicode_word_char(&c.to_string(), 0), expected, "{c:?}");
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@
 mod read;
 mod write;
 
-pub use read::{ChunkRow, Column, DocumentRow, FileIdentity, Known, Reader};
+pub use read::{Bodies, ChunkRow, Column, DocumentRow, FileIdentity, Known, Reader};
 pub use write::{Interrupted, Kept, NewDocument, Writer};
 
 use std::path::{Path, PathBuf};

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use rusqlite::blob::Blob;
 use rusqlite::types::Value;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, params_from_iter};
 
@@ -15,7 +16,7 @@ use crate::model::{Bits, Chunk, Encoding, Filter, Given, Id, Media, SegmentEntry
 macro_rules! document_columns {
     () => {
         "id, doc_id, source, path, walked, disk_path, size, mtime_ns, media, code_lang, encoding, bom, title, lang, tags, \
-         trust, source_type, repo, created, updated, chunk_count, indexed_ns"
+         trust, source_type, repo, created, updated, chunk_count, indexed_ns, checked_ns"
     };
 }
 
@@ -61,6 +62,8 @@ pub struct DocumentRow {
     pub updated: Option<String>,
     pub chunk_count: u32,
     pub indexed_ns: i64,
+    /// When the file was last found to be what is stored, by reading it.
+    pub checked_ns: i64,
 }
 
 /// A chunk as it is stored.
@@ -242,12 +245,12 @@ impl Reader {
 
     /// Bytes of a document's text, which are whole characters.
     pub fn text(&self, document: u32, bytes: Range<usize>) -> Result<String> {
-        let mut text = vec![0; bytes.len()];
-        let blob =
-            self.connection.blob_open("main", "texts", "body", i64::from(document), true).map_err(sql(&self.path))?;
-        blob.read_at_exact(&mut text, bytes.start).map_err(sql(&self.path))?;
-        String::from_utf8(text)
-            .map_err(|error| Error::StoreCorrupt { path: self.path.clone(), cause: error.to_string() })
+        self.bodies().text(document, bytes)
+    }
+
+    /// For reading many texts.
+    pub fn bodies(&self) -> Bodies<'_> {
+        Bodies { reader: self, open: None }
     }
 
     pub fn text_len(&self, document: u32) -> Result<usize> {
@@ -335,6 +338,35 @@ impl Reader {
     }
 }
 
+/// Texts read through one handle that moves from document to document: opening one compiles a statement.
+pub struct Bodies<'r> {
+    reader: &'r Reader,
+    /// The document it stands on.
+    open: Option<(u32, Blob<'r>)>,
+}
+
+impl Bodies<'_> {
+    /// Bytes of a document's text, which are whole characters.
+    pub fn text(&mut self, document: u32, bytes: Range<usize>) -> Result<String> {
+        let path = &self.reader.path;
+        let blob = match self.open.take() {
+            Some((row, blob)) if row == document => blob,
+            Some((_, mut blob)) => {
+                blob.reopen(i64::from(document)).map_err(sql(path))?;
+                blob
+            }
+            None => {
+                let connection = &self.reader.connection;
+                connection.blob_open("main", "texts", "body", i64::from(document), true).map_err(sql(path))?
+            }
+        };
+        let mut text = vec![0; bytes.len()];
+        blob.read_at_exact(&mut text, bytes.start).map_err(sql(path))?;
+        self.open = Some((document, blob));
+        String::from_utf8(text).map_err(|error| Error::StoreCorrupt { path: path.clone(), cause: error.to_string() })
+    }
+}
+
 /// A column that documents can be counted by.
 #[derive(Debug, Clone, Copy)]
 pub enum Column {
@@ -410,6 +442,7 @@ fn document_row(row: &Row) -> rusqlite::Result<DocumentRow> {
         updated: row.get(19)?,
         chunk_count: row.get(20)?,
         indexed_ns: row.get(21)?,
+        checked_ns: row.get(22)?,
     })
 }
 

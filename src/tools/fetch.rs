@@ -9,7 +9,8 @@ use serde_json::Value;
 use unicode_normalization::UnicodeNormalization;
 
 use super::args::Args;
-use super::search::{is_stale, time_text};
+use super::freshness::Judge;
+use super::search::time_text;
 use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::ingest::decode::source_offset;
@@ -234,7 +235,7 @@ fn chunk(kb: &Kb, store: &Reader, input: &Input, found: &ChunkRow) -> Result<Fet
         context_before: before[first..].iter().map(whole).collect(),
         context_after: after[..last].iter().map(whole).collect(),
     };
-    Ok(result(kb, &document, budget.truncated, body))
+    result(kb, store, &document, budget.truncated, body)
 }
 
 fn document(kb: &Kb, store: &Reader, input: &Input, document: &DocumentRow) -> Result<FetchResult> {
@@ -244,7 +245,7 @@ fn document(kb: &Kb, store: &Reader, input: &Input, document: &DocumentRow) -> R
         None => FetchBody::Doc { text: budget.cut(&text).to_owned(), doc: summary(store, document)? },
         Some(lines) => span(&text, lines, &mut budget)?,
     };
-    Ok(result(kb, document, budget.truncated, body))
+    result(kb, store, document, budget.truncated, body)
 }
 
 /// With their line ends, so that spans put together give the file again.
@@ -277,16 +278,17 @@ fn span(text: &str, lines: Lines, budget: &mut Budget) -> Result<FetchBody> {
     })
 }
 
-fn result(kb: &Kb, document: &DocumentRow, truncated: bool, body: FetchBody) -> FetchResult {
-    FetchResult {
+fn result(kb: &Kb, store: &Reader, document: &DocumentRow, truncated: bool, body: FetchBody) -> Result<FetchResult> {
+    let judge = Judge::new(&kb.config, store, Timestamp::now())?;
+    Ok(FetchResult {
         schema_version: FetchResultV1,
         doc_id: document.doc_id,
         doc_path: document.path.clone(),
         indexed_at: time_text(document.indexed_ns),
-        stale: is_stale(&kb.config, document, Timestamp::now()),
+        stale: judge.judge(document).is_stale(),
         truncated,
         body,
-    }
+    })
 }
 
 fn summary(store: &Reader, document: &DocumentRow) -> Result<DocSummary> {

@@ -8,7 +8,7 @@ use crate::index::tokenize::{fold, holds_phrase, phrase_form};
 use crate::ingest::parse::readable;
 use crate::kb::View;
 use crate::model::{Bits, Media, Rows};
-use crate::store::{ChunkRow, DocumentRow};
+use crate::store::{Bodies, ChunkRow, DocumentRow};
 
 /// The best `limit` chunks. A phrase is one more term of BM25 with its own idf, at full weight; if the query is nothing
 /// but phrases, the hits are the passages that hold them all. A query without a single term (only punctuation, emoji or
@@ -28,10 +28,15 @@ pub fn rank(
     if query.phrases.is_empty() {
         return lexical::top(&view.index, query, &accept, limit);
     }
-    let holders = phrase_holders(view, query, &accept)?;
-    let bonus = lexical::idf(&view.index, holders.len()) * MAX_WEIGHT * query.phrases.len() as f32;
+    let Holders { chunks: holders, about, unread } = phrase_holders(view, query, &accept)?;
+    let bonus = lexical::idf(&view.index, about) * MAX_WEIGHT * query.phrases.len() as f32;
     let mut ranked = lexical::top(&view.index, query, &Accept { documents, chunks: Some(&holders) }, limit)?;
-    if holders.is_empty() {
+    if unread > 0 && ranked.len() < limit {
+        hints.push(format!(
+            "The quoted words are so common that {unread} more passages hold them; only the best {MOST_READ} were read for \
+             the phrase. Add a rarer word."
+        ));
+    } else if holders.is_empty() {
         let where_ = if documents.is_some() { "No passage within the filters holds" } else { "No passage holds" };
         hints.push(format!(
             "{where_} the quoted words next to each other; search without the quotes to find them apart."
@@ -52,21 +57,45 @@ pub fn needle(query: &str) -> String {
     fold(query.trim()).replace('"', "").trim().to_owned()
 }
 
-/// The chunks that hold every phrase of the query, in their text, their title or their headings, by row.
-fn phrase_holders(view: &View, query: &Query, accept: &Accept) -> Result<Bits> {
+/// The chunks that hold every phrase of a query.
+struct Holders {
+    /// By row.
+    chunks: Bits,
+    /// How many there are, as far as those that were read tell.
+    about: usize,
+    /// Passages that hold the words, but rank too low to have been read.
+    unread: usize,
+}
+
+/// How many passages are read for a phrase at most: words as common as `in the` stand in most of them.
+const MOST_READ: usize = 2048;
+
+/// The chunks that hold every phrase of the query, in their text, their title or their headings. Where too many hold the
+/// words, the best ones are read, in the order that they would be hits in.
+fn phrase_holders(view: &View, query: &Query, accept: &Accept) -> Result<Holders> {
     let narrow = Query::of_phrases(&query.phrases);
+    let best = |accept: &Accept, limit: usize| -> Result<Vec<Rows>> {
+        Ok(lexical::top(&view.index, query, accept, limit)?.into_iter().map(|scored| scored.rows).collect())
+    };
     let mut candidates = match narrow.terms.is_empty() {
         // Phrases of function words have no lists; what the rest of the query matches is looked through.
-        true => {
-            lexical::top(&view.index, query, accept, view.index.chunks())?.iter().map(|scored| scored.rows).collect()
-        }
+        true => best(accept, view.index.chunks())?,
         false => lexical::matching_all(&view.index, &narrow)?,
     };
+    candidates.retain(|rows| accept.takes(*rows));
+    let all = candidates.len();
+    if all > MOST_READ && !narrow.terms.is_empty() {
+        let mut holding = Bits::default();
+        candidates.iter().for_each(|rows| holding.insert(rows.chunk as usize));
+        candidates = best(&Accept { documents: None, chunks: Some(&holding) }, MOST_READ)?;
+    }
+    candidates.truncate(MOST_READ);
+    let read = candidates.len();
     // Neighbours share a document, whose text is read once.
     candidates.sort_unstable_by_key(|rows| (rows.document, rows.chunk));
     let mut texts = Texts::new(view);
     let mut holders = Bits::default();
-    for rows in candidates.into_iter().filter(|rows| accept.takes(*rows)) {
+    for rows in candidates {
         let (document, chunk, body) = texts.read(rows)?;
         let titles = [&document.title].into_iter().chain(&chunk.chunk.heading_path);
         let forms: Vec<String> =
@@ -75,7 +104,8 @@ fn phrase_holders(view: &View, query: &Query, accept: &Accept) -> Result<Bits> {
             holders.insert(rows.chunk as usize);
         }
     }
-    Ok(holders)
+    let about = holders.len() * all / read.max(1);
+    Ok(Holders { chunks: holders, about, unread: all - read })
 }
 
 /// How much text a search without terms reads at most.
@@ -119,20 +149,25 @@ fn literal(view: &View, text: &str, accept: &Accept, limit: usize, hints: &mut V
     Ok(found)
 }
 
-/// Readable texts of chunks, with the document that was read last kept at hand.
+/// Readable texts of chunks, with the documents that were read last kept at hand.
 pub struct Texts<'v> {
     view: &'v View<'v>,
-    document: Option<DocumentRow>,
+    bodies: Bodies<'v>,
+    /// At most `KEPT`, in the order of reading.
+    documents: Vec<DocumentRow>,
 }
+
+/// The hits of a page share documents.
+const KEPT: usize = 16;
 
 impl<'v> Texts<'v> {
     pub fn new(view: &'v View<'v>) -> Self {
-        Texts { view, document: None }
+        Texts { view, bodies: view.store.bodies(), documents: Vec::new() }
     }
 
     pub fn read(&mut self, rows: Rows) -> Result<(&DocumentRow, ChunkRow, String)> {
         let chunk = self.view.store.chunk(rows.chunk)?;
-        let source = self.view.store.text(rows.document, chunk.chunk.bytes.clone())?;
+        let source = self.bodies.text(rows.document, chunk.chunk.bytes.clone())?;
         let document = self.document(rows.document)?;
         let text = match document.media {
             Media::Html => readable(Media::Html, &source).into_owned(),
@@ -142,12 +177,16 @@ impl<'v> Texts<'v> {
     }
 
     fn document(&mut self, row: u32) -> Result<&DocumentRow> {
-        if self.document.as_ref().is_none_or(|document| document.row != row) {
-            self.document = None;
-        }
-        match &mut self.document {
-            Some(document) => Ok(document),
-            empty => Ok(empty.insert(self.view.store.document(row)?)),
-        }
+        let place = match self.documents.iter().rposition(|document| document.row == row) {
+            Some(place) => place,
+            None => {
+                if self.documents.len() == KEPT {
+                    self.documents.remove(0);
+                }
+                self.documents.push(self.view.store.document(row)?);
+                self.documents.len() - 1
+            }
+        };
+        Ok(&self.documents[place])
     }
 }

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use super::search::is_stale;
+use super::freshness::Judge;
 use crate::error::{Error, Result};
 use crate::index::{self, embed};
 use crate::ingest::{PARSER_VERSION, chunk};
@@ -54,8 +54,8 @@ const PARSERS: &[&str] = &["markdown", "rst", "asciidoc", "org", "html", "code",
 
 fn stats(kb: &Kb, store: &Reader) -> Result<Stats> {
     let (doc_count, chunk_count) = store.counts()?;
-    let now = Timestamp::now();
-    let stale = store.documents()?.iter().filter(|document| is_stale(&kb.config, document, now)).count();
+    let judge = Judge::new(&kb.config, store, Timestamp::now())?;
+    let stale = store.documents()?.iter().filter(|document| judge.judge(document).is_stale()).count();
     let sqlite = std::fs::metadata(database_path(kb.data_dir())).map_or(0, |metadata| metadata.len());
     Ok(Stats {
         doc_count,

@@ -1,6 +1,5 @@
 //! `search`: the best passages for a query, with citations.
 
-use std::path::PathBuf;
 use std::time::Instant;
 
 use globset::{GlobBuilder, GlobMatcher};
@@ -9,14 +8,14 @@ use serde_json::Value;
 use unicode_normalization::UnicodeNormalization;
 
 use super::args::Args;
+use super::freshness::{Freshness, Judge};
 use super::rank::{Texts, needle, rank};
 use super::with_repair;
-use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::index;
 use crate::index::lexical::{Query, Scored};
 use crate::index::snippet::{Match, Matcher, window};
-use crate::ingest::{chunk, mtime_ns, nanoseconds};
+use crate::ingest::{chunk, nanoseconds};
 use crate::kb::{Kb, View};
 use crate::model::{Filter, Media, Mode, ScoreKind, Trust};
 use crate::store::{ChunkRow, DocumentRow};
@@ -132,7 +131,7 @@ fn search(kb: &Kb, view: &View, input: &SearchInput) -> Result<SearchResponse> {
     }
     let lexical_ms = milliseconds(started);
 
-    let mut page = Page::new(kb, view, &query, input);
+    let mut page = Page::new(kb, view, &query, input)?;
     let best = ranked.first().map_or(0.0, |first| first.score);
     for (i, scored) in ranked.iter().enumerate().skip(offset).take(k) {
         page.add(i + 1, *scored, scored.score < WEAK_SHARE * best)?;
@@ -163,11 +162,12 @@ fn search(kb: &Kb, view: &View, input: &SearchInput) -> Result<SearchResponse> {
 
 /// The hits of one page, with what is needed to shorten their snippets.
 struct Page<'p> {
-    config: &'p Config,
+    judge: Judge<'p>,
+    /// Hits share documents, and looking at a file takes a system call.
+    judged: Vec<(u32, Freshness)>,
     matcher: Matcher,
     /// What a query without terms looks for.
     needle: Option<String>,
-    now: Timestamp,
     snippet_chars: usize,
     texts: Texts<'p>,
     entries: Vec<Entry>,
@@ -181,22 +181,28 @@ struct Entry {
 }
 
 impl<'p> Page<'p> {
-    fn new(kb: &'p Kb, view: &'p View<'p>, query: &Query, input: &'p SearchInput) -> Self {
-        Page {
-            config: &kb.config,
+    fn new(kb: &'p Kb, view: &'p View<'p>, query: &Query, input: &'p SearchInput) -> Result<Self> {
+        Ok(Page {
+            judge: Judge::new(&kb.config, view.store, Timestamp::now())?,
+            judged: Vec::new(),
             matcher: Matcher::new(query),
             needle: query.terms.is_empty().then(|| needle(&input.query)),
-            now: Timestamp::now(),
             snippet_chars: input.snippet_chars.unwrap_or(kb.config.search.snippet_chars),
             texts: Texts::new(view),
             entries: Vec::new(),
-        }
+        })
     }
 
     fn add(&mut self, rank: usize, scored: Scored, weak: bool) -> Result<()> {
         let (document, chunk, text) = self.texts.read(scored.rows)?;
-        let stale = is_stale(self.config, document, self.now);
-        let changed = is_changed(self.config, document);
+        let freshness = match self.judged.iter().find(|(row, _)| *row == document.row) {
+            Some((_, freshness)) => *freshness,
+            None => {
+                let freshness = self.judge.judge(document);
+                self.judged.push((document.row, freshness));
+                freshness
+            }
+        };
         let hit = Hit {
             schema_version: SearchHitV1,
             rank,
@@ -223,7 +229,7 @@ impl<'p> Page<'p> {
             embedding_model: None,
             chunker_version: chunk::VERSION,
             indexed_at: time_text(document.indexed_ns),
-            stale,
+            stale: freshness.is_stale(),
             repo: document.repo.clone(),
             code_lang: document.code_lang.clone(),
             source_id: document.source.clone(),
@@ -233,7 +239,7 @@ impl<'p> Page<'p> {
             Some(needle) => literal_matches(&text, needle),
             None => self.matcher.matches(&text),
         };
-        let mut entry = Entry { hit, matches, text, changed };
+        let mut entry = Entry { hit, matches, text, changed: freshness == Freshness::Changed };
         entry.show(self.snippet_chars);
         self.entries.push(entry);
         Ok(())
@@ -305,39 +311,6 @@ impl Entry {
 
     fn chars(&self) -> usize {
         serde_json::to_string(&self.hit).map_or(0, |json| json.chars().count())
-    }
-}
-
-/// Changed or gone since it was indexed, or indexed longer ago than the configured threshold.
-pub fn is_stale(config: &Config, document: &DocumentRow, now: Timestamp) -> bool {
-    let days = i64::from(config.search.stale_threshold_days);
-    if days > 0 && nanoseconds(now) - document.indexed_ns > days * 86_400_000_000_000 {
-        return true;
-    }
-    is_changed(config, document)
-}
-
-/// The file is not what was indexed, or is gone.
-fn is_changed(config: &Config, document: &DocumentRow) -> bool {
-    match file_of(config, document).map(std::fs::metadata) {
-        Some(Ok(metadata)) => metadata.len() != document.size || mtime_ns(&metadata) != document.mtime_ns,
-        Some(Err(_)) => true,
-        None => false,
-    }
-}
-
-/// The file a document was read from; None if its source is not configured.
-fn file_of(config: &Config, document: &DocumentRow) -> Option<PathBuf> {
-    let source = config.sources.iter().find(|source| source.id == document.source)?;
-    match &document.disk_path {
-        #[cfg(unix)]
-        Some(bytes) => {
-            use std::os::unix::ffi::OsStrExt;
-            Some(source.root.join(std::ffi::OsStr::from_bytes(bytes)))
-        }
-        #[cfg(not(unix))]
-        Some(bytes) => Some(source.root.join(String::from_utf8_lossy(bytes).as_ref())),
-        None => Some(source.root.join(&document.path)),
     }
 }
 
