@@ -179,7 +179,9 @@ impl Error {
                 "Move the data folder away and run `kebab-lite ingest`: the index is rebuilt from your files (keep a copy if you kept texts with ingest-stdin)."
                     .into(),
             ),
-            Error::IndexDamaged { .. } => Some("Run `kebab-lite ingest`: the index is rebuilt from the store.".into()),
+            Error::IndexDamaged { .. } => {
+                Some("Run `kebab-lite ingest --force`: what is damaged is rebuilt from the store.".into())
+            }
             Error::Io { cause, .. } if cause.contains("full") || cause.contains("No space") => {
                 Some("Free some disk space and run the command again; the index is as it was before.".into())
             }

@@ -80,7 +80,7 @@ pub struct IngestArgs {
     /// files and folders to take (default: all of the root and of the configured sources)
     #[argh(positional, arg_name = "path")]
     pub paths: Vec<PathBuf>,
-    /// read unchanged files again too
+    /// read unchanged files again too, and check all of the index
     #[argh(switch)]
     pub force: bool,
     /// seconds to wait while another ingest holds the index (default: 30)

@@ -11,9 +11,14 @@ use kebab_lite::tools::bulk::MAX_ITEMS;
 use serde_json::value::RawValue;
 
 /// The lines of `stdin`, each a JSON object.
-pub fn read(mut stdin: impl Read) -> Result<Vec<Box<RawValue>>> {
+pub fn read(stdin: impl Read) -> Result<Vec<Box<RawValue>>> {
     let mut bytes = Vec::new();
-    stdin.read_to_end(&mut bytes).map_err(Error::io("read", Path::new("stdin")))?;
+    stdin.take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes).map_err(Error::io("read", Path::new("stdin")))?;
+    if bytes.len() > MAX_BYTES {
+        let cause = format!("--bulk takes at most {} MiB, and stdin has more", MAX_BYTES >> 20);
+        let hint = format!("Send at most {MAX_ITEMS} lines, each a query.");
+        return Err(Error::ConfigInvalid { path: None, cause, hint: Some(hint) });
+    }
     let filled = filled_lines(&bytes);
     if filled.len() > MAX_ITEMS {
         let cause = format!("--bulk takes at most {MAX_ITEMS} queries, and stdin has {}", filled.len());
@@ -23,11 +28,20 @@ pub fn read(mut stdin: impl Read) -> Result<Vec<Box<RawValue>>> {
     filled.into_iter().map(|(number, range)| object(&bytes[range], number)).collect()
 }
 
+/// Of a line.
+const MAX_LINE: usize = 16 << 20;
+
+/// Of all lines together.
+const MAX_BYTES: usize = 64 << 20;
+
 fn object(line: &[u8], number: usize) -> Result<Box<RawValue>> {
     let refused = |why: String| {
         let hint = "Write one JSON object a line, such as {\"query\": \"how do backups work\"}.".to_owned();
         Error::ConfigInvalid { path: None, cause: format!("line {number} of stdin is not {why}"), hint: Some(hint) }
     };
+    if line.len() > MAX_LINE {
+        return Err(refused(format!("a query: it is longer than {} MiB", MAX_LINE >> 20)));
+    }
     let text = std::str::from_utf8(line).map_err(|_| refused("JSON: it is not UTF-8".into()))?;
     let value: Box<RawValue> = serde_json::from_str(text).map_err(|error| {
         // The parser counts lines of this one line only.
@@ -63,6 +77,10 @@ mod tests {
     }
 
     fn refused(input: &[u8]) -> String {
+        refused_stream(input)
+    }
+
+    fn refused_stream(input: impl Read) -> String {
         let error = read(input).unwrap_err();
         assert_eq!(error.code(), "config_invalid");
         error.to_string()
@@ -81,6 +99,17 @@ mod tests {
         assert_eq!(lines("{}\n\n".repeat(100).as_bytes()).len(), 100);
         let message = "config: --bulk takes at most 100 queries, and stdin has 101";
         assert_eq!(refused(format!("broken\n{}", "{}\n".repeat(100)).as_bytes()), message);
+    }
+
+    #[test]
+    fn bytes_are_limited_by_line_and_in_all() {
+        let line = |bytes: usize| format!("{{\"query\":\"{}\"}}\n", "x".repeat(bytes - 12)).into_bytes();
+        assert_eq!(lines(&line(MAX_LINE)).len(), 1);
+        let message = "config: line 2 of stdin is not a query: it is longer than 16 MiB";
+        assert_eq!(refused(&[line(100), line(MAX_LINE + 1)].concat()), message);
+        assert_eq!(refused(&vec![b' '; MAX_BYTES + 1]), "config: --bulk takes at most 64 MiB, and stdin has more");
+        // No more is read than tells that it is too much.
+        assert_eq!(refused_stream(std::io::repeat(b'\n')), "config: --bulk takes at most 64 MiB, and stdin has more");
     }
 
     #[test]

@@ -215,7 +215,7 @@ fn ingest(session: &Session, args: IngestArgs, config: Config) -> Outcome {
         wait: Duration::from_secs(args.wait),
         list: args.list,
     };
-    let report = run_ingest(session, &Kb::open(config)?, &input)?;
+    let Some(report) = run_ingest(session, &Kb::open(config)?, &input)? else { return Ok(Exit::Interrupted) };
     session.answer(&report, |out, report| render::ingest(out, session.style, report, args.list))?;
     Ok(if report.aborted { Exit::Interrupted } else { Exit::Done })
 }
@@ -223,7 +223,7 @@ fn ingest(session: &Session, args: IngestArgs, config: Config) -> Outcome {
 fn ingest_file(session: &Session, args: IngestFileArgs, config: Config) -> Outcome {
     let cwd = std::env::current_dir().map_err(Error::io("find the working folder", Path::new(".")))?;
     let input = tools::ingest_file::Input::from_json(Value::Object(args.into_json(&cwd)?))?;
-    let report = tools::ingest_file::run(&Kb::open(config)?, &input)?;
+    let report = tools::ingest_file::run(&Kb::open(config)?, &input, &STOP)?;
     session.answer(&report, |out, report| render::ingest_items(out, session.style, report))?;
     Ok(Exit::Done)
 }
@@ -245,17 +245,21 @@ fn ingest_stdin(session: &Session, args: IngestStdinArgs, config: Config) -> Out
         Err(why) => return Err(Error::input("text", format!("stdin is no text: {}", why.reason())).into()),
     };
     let input = tools::ingest_stdin::Input::from_json(Value::Object(args.into_json(text)))?;
-    let report = tools::ingest_stdin::run(&Kb::open(config)?, &input)?;
+    let report = tools::ingest_stdin::run(&Kb::open(config)?, &input, &STOP)?;
     session.answer(&report, |out, report| render::ingest_items(out, session.style, report))?;
     Ok(Exit::Done)
 }
 
-fn run_ingest(session: &Session, kb: &Kb, input: &ingest::Input) -> Result<wire::IngestReport> {
+/// None if it was stopped before it began, while it waited for another one.
+fn run_ingest(session: &Session, kb: &Kb, input: &ingest::Input) -> Result<Option<wire::IngestReport>> {
     stop_on_signal()?;
     let mut progress = Progress::new(session.json, session.quiet, environment("KEBAB_PROGRESS").as_deref())?;
     let report = ingest::run(kb, input, &mut |event| progress.show(event), &STOP);
     progress.finish();
-    report
+    match report {
+        Err(Error::StoreBusy { .. }) if STOP.load(Ordering::SeqCst) => Ok(None),
+        report => report.map(Some),
+    }
 }
 
 /// Set by the first Ctrl-C or SIGTERM; the ingest ends at the next file and keeps what is done.
@@ -306,7 +310,8 @@ fn fetch(session: &Session, args: FetchArgs, config: Config) -> Outcome {
 /// An exit code if the search is not to follow.
 fn sync_first(session: &Session, kb: &Kb) -> Outcome<Option<Exit>> {
     let wait = Duration::from_secs(args::WAIT_SECONDS);
-    let report = run_ingest(session, kb, &ingest::Input { paths: Vec::new(), force: false, wait, list: false })?;
+    let input = ingest::Input { paths: Vec::new(), force: false, wait, list: false };
+    let Some(report) = run_ingest(session, kb, &input)? else { return Ok(Some(Exit::Interrupted)) };
     if report.errors > 0 {
         session.note(&format!("{} files could not be read; `{} ingest` lists them", report.errors, args::PROGRAM));
     }

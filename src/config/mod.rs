@@ -197,8 +197,11 @@ fn config_file(flags: &Flags, layers: &Layers) -> Result<Option<PathBuf>> {
         let path = layers.resolve_path(path, layers.cwd).map_err(|reason| Error::input("config", reason))?;
         return if path.exists() { Ok(Some(path)) } else { Err(Error::ConfigNotFound { path }) };
     }
-    let default = layers.user.config.as_ref().map(|folder| folder.join("kebab-lite").join("config.toml"));
-    Ok(default.filter(|path| path.exists()))
+    Ok(default_file(&layers.user).filter(|path| path.exists()))
+}
+
+fn default_file(user: &UserFolders) -> Option<PathBuf> {
+    user.config.as_ref().map(|folder| folder.join("kebab-lite").join("config.toml"))
 }
 
 /// The main workspace and the further sources. A file that names only `[[workspace.sources]]` makes the first of
@@ -221,7 +224,7 @@ fn sources(flags: &Flags, layers: &Layers, warnings: &mut Vec<String>) -> Result
         None => {
             let path = settle(layers.cwd);
             if let Some(what) = too_wide(&path, &layers.user, layers.env) {
-                return Err(unnamed_root(&path, what));
+                return Err(unnamed_root(layers, &path, what));
             }
             sources.push(main_source(path, common));
             false
@@ -301,16 +304,18 @@ fn require_folder(path: &Path, origin: &str) -> Result<()> {
     Err(Error::input_hint("root", format!("{} {what} (named by {origin})", path.display()), hint))
 }
 
-fn unnamed_root(path: &Path, what: &str) -> Error {
+fn unnamed_root(layers: &Layers, path: &Path, what: &str) -> Error {
+    let file = match layers.file.path.clone().or_else(|| default_file(&layers.user)) {
+        Some(file) => format!("the config file {}", file.display()),
+        None => "a config file that --config names".to_owned(),
+    };
     Error::ConfigInvalid {
         path: None,
         cause: format!(
             "no root is named, and the working folder {} is {what}: it is searched only when named",
             path.display()
         ),
-        hint: Some(
-            "Add `root = \"/path/to/notes\"` under [workspace] in the config file, or run with `--root DIR`.".into(),
-        ),
+        hint: Some(format!("Add `root = \"/path/to/notes\"` under [workspace] in {file}, or run with `--root DIR`.")),
     }
 }
 

@@ -326,7 +326,7 @@ fn a_named_root_must_be_a_folder() {
 fn wide_folders_are_taken_only_when_named() {
     let place = Place::new();
     let refused = |cwd: &Path| place.said(place.load_in(&Flags::default(), cwd).unwrap_err());
-    let hint = "Add `root = \"/path/to/notes\"` under [workspace] in the config file, or run with `--root DIR`.";
+    let hint = "Add `root = \"/path/to/notes\"` under [workspace] in the config file @/config/kebab-lite/config.toml, or run with `--root DIR`.";
     let (message, given) = refused(&place.path("home"));
     assert_eq!(
         message,

@@ -20,7 +20,7 @@ pub use publish::rebuild;
 pub use walk::{Found, Skip, document_path, mtime_ns};
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -45,7 +45,7 @@ pub const PARSER_VERSION: &str = "parse-1";
 pub struct Input {
     /// Files and folders to look at; the whole workspace if empty.
     pub paths: Vec<PathBuf>,
-    /// Read every file, whatever its size and time say.
+    /// Read every file, whatever its size and time say, and every page of the index against its checksum.
     pub force: bool,
     /// How long to wait for another writer.
     pub wait: Duration,
@@ -57,6 +57,12 @@ pub struct Input {
 pub fn run(kb: &Kb, input: &Input, observe: &mut dyn FnMut(IngestEvent), stop: &AtomicBool) -> Result<IngestReport> {
     require_writable(kb, "ingest")?;
     let starts = walk::starts(&kb.config, &input.paths)?;
+    // A slip of the pen makes no index where there is none.
+    if let Some(nothing) = starts.iter().flatten().flatten().find(|start| start.symlink_metadata().is_err())
+        && Reader::open(&kb.config.data_dir)?.is_none()
+    {
+        return Err(nothing_at(nothing));
+    }
     let task = Task {
         include: input.paths.iter().map(|path| path.display().to_string()).collect(),
         force: input.force,
@@ -123,9 +129,12 @@ fn attempt<'i>(
     let started = Instant::now();
     let config = &kb.config;
     let now = Timestamp::now();
-    let writer = Writer::open(&config.data_dir, task.wait, &now.to_string())?;
-    claim(&writer, config)?;
-    publish::check(&writer)?;
+    let writer = Writer::open(&config.data_dir, task.wait, &now.to_string(), stop)?;
+    let moved_from = claim(&writer, config)?;
+    match task.force {
+        true => publish::verify(&writer)?,
+        false => drop(publish::open_all(&writer)?),
+    }
 
     let main = &config.sources[0];
     observe(IngestEvent::ScanStarted { root: main.root.display().to_string() });
@@ -138,13 +147,21 @@ fn attempt<'i>(
     let aborted = stop.load(Ordering::Relaxed);
     let counts = ingest.counts;
     observe(if aborted { IngestEvent::Aborted { counts } } else { IngestEvent::Completed { counts } });
-    let hint = writer.interrupted.as_ref().map(|before| {
+    let interrupted = writer.interrupted.as_ref().map(|before| {
         let since_then = match found_revision {
             0 => "it had stored nothing yet, and this one began anew",
             _ => "the corpus stayed whole, and this one went on from its last complete step",
         };
         format!("The ingest that process {} began at {} was interrupted; {since_then}.", before.pid, before.since)
     });
+    let moved = moved_from.map(|old| {
+        let main = main.root.display();
+        format!(
+            "The index was made of {old}, which is no more; it is taken for that of {main}, to where that has moved."
+        )
+    });
+    let hints: Vec<String> = interrupted.into_iter().chain(moved).collect();
+    let hint = (!hints.is_empty()).then(|| hints.join(" "));
     let by_reason = |reason: Skip| ingest.skipped.iter().filter(move |(_, skip)| *skip == reason);
     let reasons: BTreeSet<Skip> = ingest.skipped.iter().map(|(_, skip)| *skip).collect();
     let mut skipped_by_extension = BTreeMap::new();
@@ -188,14 +205,15 @@ fn attempt<'i>(
 }
 
 /// Notes whose index this is. That of another root is left alone: taken for this one's, all of its documents would go.
-fn claim(writer: &Writer, config: &Config) -> Result<()> {
+/// Returns the root it had, if that is no more.
+fn claim(writer: &Writer, config: &Config) -> Result<Option<String>> {
     let root = config.sources[0].root.to_string_lossy();
     let stored: Option<String> = writer.meta(kb::ROOT)?;
     if stored.as_deref() == Some(&root) {
-        return Ok(());
+        return Ok(None);
     }
-    match kb::other_root(stored, config) {
-        None => writer.set_meta(kb::ROOT, &root),
+    match kb::other_root(stored.clone(), config) {
+        None => writer.set_meta(kb::ROOT, &root).map(|()| stored),
         Some(other) => Err(Error::ConfigInvalid {
             path: None,
             cause: format!("the data folder {} holds the index of {other}, not of {root}", config.data_dir.display()),
@@ -258,8 +276,7 @@ impl<'i> Ingest<'i> {
             starts.iter().map(|start| document_path(start.strip_prefix(&source.root).unwrap_or(start))).collect();
         for (start, name) in starts.iter().zip(&scope) {
             if start.symlink_metadata().is_err() && !known.keys().any(|path| below(path, name)) {
-                let reason = format!("there is nothing at {}", start.display());
-                return Err(Error::input_hint("path", reason, "Name a file or a folder inside the workspace."));
+                return Err(nothing_at(start));
             }
         }
         self.counts.scanned += walk.found.len() as u64;
@@ -394,6 +411,9 @@ impl<'i> Ingest<'i> {
                 Ok(())
             })?;
             let revision = publish::publish(writer, step, self.now)?;
+            if self.task.whole && !self.stop.load(Ordering::Relaxed) {
+                writer.set_meta(kb::ALL_CHECKED, self.now_ns())?;
+            }
             writer.commit()?;
             Ok(revision)
         })();
@@ -549,6 +569,11 @@ impl<'i> Ingest<'i> {
 
 pub fn nanoseconds(time: Timestamp) -> i64 {
     i64::try_from(time.as_nanosecond()).unwrap_or(i64::MAX)
+}
+
+fn nothing_at(path: &Path) -> Error {
+    let reason = format!("there is nothing at {}", path.display());
+    Error::input_hint("path", reason, "Name a file or a folder inside the workspace.")
 }
 
 /// What shapes a document beside its text and what was given with it; one shaped otherwise is read again.

@@ -32,8 +32,8 @@ pub static IN_STORE: LazyLock<Source> = LazyLock::new(|| Source {
 });
 
 /// Ingests a file below a root, or a copy of one below `ingest.allowed_dirs`. A relative path is taken from the main
-/// root. `invalid_input` if a walk would pass the file over.
-pub fn file(kb: &Kb, path: &Path, given: &Given, wait: Duration) -> Result<IngestReport> {
+/// root. `invalid_input` if a walk would pass the file over. `stop` ends the wait for another writer.
+pub fn file(kb: &Kb, path: &Path, given: &Given, wait: Duration, stop: &AtomicBool) -> Result<IngestReport> {
     require_writable(kb, "ingest_file")?;
     let place = locate(&kb.config, path)?;
     let on_disk = &place.file.on_disk;
@@ -44,7 +44,7 @@ pub fn file(kb: &Kb, path: &Path, given: &Given, wait: Duration) -> Result<Inges
             Outcome::Vanished | Outcome::Document(_) | Outcome::Same { .. } => missing(on_disk),
         })?;
     let task = Task { include: vec![path.display().to_string()], force: false, wait, list: true, whole: false };
-    let report = perform(kb, &task, &mut |_| {}, &AtomicBool::new(false), |ingest, writer| {
+    let report = perform(kb, &task, &mut |_| {}, stop, |ingest, writer| {
         let mut file = place.file.clone();
         if !place.walked {
             file.path = path_of_copy(&writer.kept(INGESTED)?, &file.on_disk);
@@ -56,7 +56,7 @@ pub fn file(kb: &Kb, path: &Path, given: &Given, wait: Duration) -> Result<Inges
 
 /// Ingests a text as a markdown document; `given` holds its title. The same title and `source_uri` make the same
 /// document.
-pub fn text(kb: &Kb, text: &str, given: &Given, wait: Duration) -> Result<IngestReport> {
+pub fn text(kb: &Kb, text: &str, given: &Given, wait: Duration, stop: &AtomicBool) -> Result<IngestReport> {
     require_writable(kb, "ingest_stdin")?;
     let size = text.len() as u64;
     if size > kb.config.ingest.max_file_bytes {
@@ -71,7 +71,7 @@ pub fn text(kb: &Kb, text: &str, given: &Given, wait: Duration) -> Result<Ingest
     let (text, encoding, bom) = (decoded.text, decoded.encoding, decoded.had_bom);
     let loaded = Loaded { text, encoding, bom, hash, size, mtime_ns: 0, disk_path: None };
     let task = Task { include: Vec::new(), force: false, wait, list: true, whole: false };
-    let report = perform(kb, &task, &mut |_| {}, &AtomicBool::new(false), |ingest, writer| {
+    let report = perform(kb, &task, &mut |_| {}, stop, |ingest, writer| {
         let path = path_of_text(&writer.kept(INGESTED)?, given);
         let file = Found { path, on_disk: PathBuf::new(), size, mtime_ns: 0, repo: None };
         ingest.add(writer, &IN_STORE, file, false, loaded.clone(), given.clone())

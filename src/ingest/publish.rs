@@ -2,6 +2,7 @@
 //! revision that names them all counts up. Also rebuilding every segment from the store.
 
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
 
 use jiff::Timestamp;
 use rayon::prelude::*;
@@ -120,19 +121,27 @@ pub fn rebuild(kb: &Kb) -> Result<u64> {
     if kb.config.readonly {
         return Err(Error::ReadonlyMode { operation: "rebuilding the index" });
     }
-    let writer = Writer::open(kb.data_dir(), REBUILD_WAIT, &Timestamp::now().to_string())?;
+    // Whoever needs the index has no use for an answer without it.
+    let unstopped = AtomicBool::new(false);
+    let writer = Writer::open(kb.data_dir(), REBUILD_WAIT, &Timestamp::now().to_string(), &unstopped)?;
     // Whoever held the lock before may have rebuilt it already.
-    match check(&writer) {
+    match verify(&writer) {
         Ok(()) => writer.revision(),
         Err(Error::IndexDamaged { .. } | Error::Io { .. }) => rebuild_from_store(&writer),
         Err(other) => Err(other),
     }
 }
 
-/// Reads every segment against its checksums: whoever is told of damage is told to ingest.
-pub fn check(writer: &Writer) -> Result<()> {
+/// Opens every segment. Pages are not read, for that would cost each ingest time in the size of the corpus: those that
+/// it needs are checked as it reads them.
+pub fn open_all(writer: &Writer) -> Result<Vec<Segment>> {
     let folder = segments_folder(writer.folder());
-    writer.segments()?.iter().try_for_each(|entry| Segment::open(&folder.join(&entry.file))?.verify())
+    writer.segments()?.iter().map(|entry| Segment::open(&folder.join(&entry.file))).collect()
+}
+
+/// Reads every page of every segment against its checksum.
+pub fn verify(writer: &Writer) -> Result<()> {
+    open_all(writer)?.iter().try_for_each(Segment::verify)
 }
 
 /// How far the mean length of chunks may drift from the one in the weights, as a factor.

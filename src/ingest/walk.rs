@@ -115,10 +115,10 @@ pub fn starts(config: &Config, paths: &[PathBuf]) -> Result<Vec<Option<Vec<PathB
         }
     }
     for starts in starts.iter_mut().flatten() {
-        // What lies below another start is seen from there.
+        // What lies below another start is seen from there; what is not there is not seen, and is to be told.
         let all: BTreeSet<PathBuf> = starts.drain(..).collect();
         let below = |start: &PathBuf| start.ancestors().skip(1).any(|above| all.contains(above));
-        starts.extend(all.iter().filter(|start| !below(start)).cloned());
+        starts.extend(all.iter().filter(|start| !below(start) || start.symlink_metadata().is_err()).cloned());
     }
     Ok(starts)
 }

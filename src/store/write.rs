@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
@@ -90,12 +91,13 @@ pub struct Kept {
 }
 
 impl Writer {
-    /// Waits up to `wait` for another writer, then `store_busy`. Creates the folder and the database if needed.
-    pub fn open(folder: &Path, wait: Duration, now: &str) -> Result<Writer> {
+    /// Waits up to `wait` for another writer, or until `stop` is set, then `store_busy`. Creates the folder and the database
+    /// if needed.
+    pub fn open(folder: &Path, wait: Duration, now: &str, stop: &AtomicBool) -> Result<Writer> {
         create_private_folder(folder)?;
         let segments = segments_folder(folder);
         create_private_folder(&segments)?;
-        let (lock, interrupted) = Lock::acquire(folder, wait, now)?;
+        let (lock, interrupted) = Lock::acquire(folder, wait, now, stop)?;
         let path = database_path(folder);
         let connection = Connection::open(&path).map_err(sql(&path))?;
         let writer = Writer { connection, path, folder: folder.to_owned(), interrupted, _lock: lock };
@@ -461,7 +463,7 @@ struct Lock {
 }
 
 impl Lock {
-    fn acquire(folder: &Path, wait: Duration, now: &str) -> Result<(Lock, Option<Interrupted>)> {
+    fn acquire(folder: &Path, wait: Duration, now: &str, stop: &AtomicBool) -> Result<(Lock, Option<Interrupted>)> {
         let path = folder.join("writer.lock");
         let info = folder.join("writer.info");
         let file = OpenOptions::new()
@@ -477,7 +479,9 @@ impl Lock {
         loop {
             match file.try_lock() {
                 Ok(()) => break,
-                Err(std::fs::TryLockError::WouldBlock) if deadline.is_none_or(|deadline| Instant::now() < deadline) => {
+                Err(std::fs::TryLockError::WouldBlock)
+                    if !stop.load(Ordering::Relaxed) && deadline.is_none_or(|deadline| Instant::now() < deadline) =>
+                {
                     let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
                     std::thread::sleep(left.map_or(pause, |left| pause.min(left)));
                     pause = (pause * 2).min(Duration::from_millis(100));

@@ -1,6 +1,7 @@
 //! `ingest_file`: one file into the index, without a walk over the rest.
 
 use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -34,8 +35,9 @@ impl Input {
     }
 }
 
-pub fn run(kb: &Kb, input: &Input) -> Result<IngestReport> {
-    ingest::file(kb, &input.path, &input.given, WAIT)
+/// `stop` ends the wait for another writer.
+pub fn run(kb: &Kb, input: &Input, stop: &AtomicBool) -> Result<IngestReport> {
+    ingest::file(kb, &input.path, &input.given, WAIT, stop)
 }
 
 /// How long to wait for another writer.

@@ -1,5 +1,7 @@
 //! `ingest_stdin`: a text that lies in no file into the index, as a markdown document.
 
+use std::sync::atomic::AtomicBool;
+
 use serde_json::Value;
 
 use super::args::Args;
@@ -40,8 +42,9 @@ impl Input {
     }
 }
 
-pub fn run(kb: &Kb, input: &Input) -> Result<IngestReport> {
-    ingest::text(kb, &input.text, &input.given, WAIT)
+/// `stop` ends the wait for another writer.
+pub fn run(kb: &Kb, input: &Input, stop: &AtomicBool) -> Result<IngestReport> {
+    ingest::text(kb, &input.text, &input.given, WAIT, stop)
 }
 
 const SOURCE_TYPE: &str = "stdin";

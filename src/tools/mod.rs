@@ -7,6 +7,7 @@ pub mod args;
 pub mod bulk;
 pub mod doctor;
 pub mod fetch;
+mod freshness;
 pub mod ingest_file;
 pub mod ingest_stdin;
 mod rank;
@@ -246,7 +247,9 @@ pub const TOOLS: &[Tool] = &[
         }}"#,
         output_schema: INGEST_OUTPUT,
         examples: &[],
-        run: |kb, arguments, _| text(&ingest_file::run(kb, &ingest_file::Input::from_json(value(arguments)?)?)?),
+        run: |kb, arguments, context| {
+            text(&ingest_file::run(kb, &ingest_file::Input::from_json(value(arguments)?)?, context.stop)?)
+        },
     },
     Tool {
         name: "ingest_stdin",
@@ -265,7 +268,9 @@ pub const TOOLS: &[Tool] = &[
         }}"#,
         output_schema: INGEST_OUTPUT,
         examples: &[r##"{"text": "# Plan\n\nShip on Friday.", "title": "Plan", "tags": ["note"]}"##],
-        run: |kb, arguments, _| text(&ingest_stdin::run(kb, &ingest_stdin::Input::from_json(value(arguments)?)?)?),
+        run: |kb, arguments, context| {
+            text(&ingest_stdin::run(kb, &ingest_stdin::Input::from_json(value(arguments)?)?, context.stop)?)
+        },
     },
 ];
 

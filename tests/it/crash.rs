@@ -280,26 +280,44 @@ fn a_damaged_segment_is_rebuilt_or_named() {
         victim.dir.cmd(["doctor"]).ok();
 
         damage();
-        victim.dir.cmd(["ingest"]).ok();
+        // The remedy that the hint names.
+        assert!(error["hint"].as_str().unwrap().contains("kebab-lite ingest --force"), "{what}: {error}");
+        victim.dir.cmd(["ingest", "--force"]).ok();
         victim.dir.cmd(["doctor"]).ok();
         assert_eq!(sorted_paths(&victim.search(&["--readonly"]).code(0)), GREEN, "{what}");
     }
 }
 
-#[test]
-fn a_damaged_page_that_no_search_has_read_is_repaired_by_the_next_ingest() {
+/// An index whose one segment has a flipped bit, at its start or in its middle.
+fn damaged_page(at_start: bool) -> Corpora {
     let corpora = Corpora::new();
-    let dir = &corpora.dir;
-    let segment = std::fs::read_dir(dir.data().join("segments")).unwrap().next().unwrap().unwrap().path();
+    let segment = std::fs::read_dir(corpora.dir.data().join("segments")).unwrap().next().unwrap().unwrap().path();
     let mut bytes = std::fs::read(&segment).unwrap();
     assert!(bytes.len() > 2 * (16 << 10), "more than one page");
-    let middle = bytes.len() / 2;
-    bytes[middle] ^= 1;
+    let at = if at_start { 100 } else { bytes.len() / 2 };
+    bytes[at] ^= 1;
     std::fs::write(&segment, bytes).unwrap();
-    read(dir, "data", &["doctor"]).run().code(3);
-    ingest(dir, "first", "data").ok();
+    read(&corpora.dir, "data", &["doctor"]).run().code(3);
+    corpora
+}
+
+#[test]
+fn a_damaged_page_that_nothing_has_read_is_repaired_by_force() {
+    let corpora = damaged_page(false);
+    let dir = &corpora.dir;
+    read(dir, "data", &["ingest", "--force"]).ok();
     read(dir, "data", &["doctor"]).ok();
     assert_eq!(state(dir, "data"), corpora.first);
+}
+
+#[test]
+fn an_ingest_that_meets_a_damaged_page_repairs_it() {
+    // The rows of chunks, which each deletion looks up, are at the start.
+    let corpora = damaged_page(true);
+    let dir = &corpora.dir;
+    ingest(dir, "second", "data").ok();
+    read(dir, "data", &["doctor"]).ok();
+    assert_eq!(state(dir, "data"), corpora.second);
 }
 
 #[test]
