@@ -77,3 +77,32 @@ impl<'c> Judge<'c> {
 }
 
 const NANOSECONDS_A_DAY: i64 = 86_400_000_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tools::tests::Folder;
+
+    #[test]
+    fn age_counts_from_the_last_look_at_the_file() {
+        let folder = Folder::new();
+        let kb = folder.indexed();
+        let document = kb.read_store(|store| Ok(store.documents()?.remove(0))).unwrap();
+        let seen = |all_checked: i64, oldest: Option<i64>, document: &DocumentRow| {
+            Judge { config: &kb.config, oldest, all_checked }.judge(document)
+        };
+        let old = DocumentRow { checked_ns: 100, ..document };
+        assert_eq!(seen(0, None, &old), Freshness::Fresh);
+        assert_eq!(seen(0, Some(100), &old), Freshness::Fresh);
+        assert_eq!(seen(0, Some(101), &old), Freshness::Unchecked);
+        // An ingest has looked at all files since.
+        assert_eq!(seen(200, Some(101), &old), Freshness::Fresh);
+        assert_eq!(seen(200, Some(201), &old), Freshness::Unchecked);
+        // A text that lies in no file is as old as it is.
+        assert_eq!(seen(200, Some(101), &DocumentRow { walked: false, ..old.clone() }), Freshness::Unchecked);
+        let other = DocumentRow { size: old.size + 1, ..old };
+        assert_eq!(seen(200, Some(101), &other), Freshness::Changed);
+        let noted = kb.read_store(|store| store.meta_number(ALL_CHECKED)).unwrap();
+        assert!(noted.is_some_and(|noted| noted > 0), "{noted:?}");
+    }
+}

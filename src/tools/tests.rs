@@ -41,7 +41,7 @@ impl Folder {
         Arc::new(Kb::open(config::load(&flags, &|_| None, Path::new("/")).unwrap()).unwrap())
     }
 
-    fn indexed(&self) -> Arc<Kb> {
+    pub fn indexed(&self) -> Arc<Kb> {
         let text = "# Backup\n\nThe backup schedule runs every night. 설정 파일을 복사한다.\n";
         std::fs::write(self.0.join("root/backup.md"), text).unwrap();
         std::fs::write(self.0.join("root/main.rs"), "/// Error handling: retry twice.\nfn retry() {}\n").unwrap();

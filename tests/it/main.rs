@@ -5,6 +5,7 @@ mod architecture;
 mod cli;
 mod clients;
 mod crash;
+mod edges;
 mod fetch;
 mod harness;
 mod ingest;
