@@ -1,4 +1,5 @@
-//! A server's own ingest: in the background it brings a missing or outdated index up to date, once, from its start.
+//! A server's own ingest: in the background it brings a missing or outdated index up to date, once, from its start, and
+//! then embeds what has no vectors yet, behind whoever searches.
 //!
 //! Refuses: watching files, and getting in the way of whoever else writes the store.
 
@@ -11,6 +12,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 
 use crate::error::Error;
 use crate::ingest;
+use crate::ingest::embed::{Effort, embed};
 use crate::kb::{Kb, UnderWay};
 use crate::log;
 use crate::wire::IngestEvent;
@@ -62,7 +64,7 @@ impl CatchUp {
 }
 
 fn run(kb: &Kb, stop: &AtomicBool, wake: &Receiver<()>) {
-    let input = ingest::Input { paths: Vec::new(), force: false, wait: WAIT, list: false };
+    let input = ingest::Input { paths: Vec::new(), force: false, wait: WAIT, list: false, embed: Effort::None };
     while !stop.load(Ordering::Relaxed) {
         kb.set_under_way(UnderWay::Here { done: 0, total: None });
         let (mut done, mut all) = (0, None);
@@ -93,9 +95,24 @@ fn run(kb: &Kb, stop: &AtomicBool, wake: &Receiver<()>) {
                 if report.errors > 0 {
                     log::warn(&format!("{} files could not be read; `kebab-lite ingest` lists them", report.errors));
                 }
+                // There is an index from here on.
+                kb.set_under_way(UnderWay::Nothing);
+                embed_rest(kb, stop);
                 break;
             }
         }
     }
     kb.set_under_way(UnderWay::Nothing);
+}
+
+fn embed_rest(kb: &Kb, stop: &AtomicBool) {
+    match embed(kb, Effort::Behind, &mut |_| {}, stop) {
+        Ok(None) => {}
+        Ok(Some(embedded)) => {
+            if let Some(error) = embedded.report.error {
+                log::warn(&format!("texts could not be embedded: {}", error.message));
+            }
+        }
+        Err(error) => log::warn(&format!("texts could not be embedded: {error}")),
+    }
 }

@@ -12,6 +12,7 @@
 //!      index: terms → posting lists → best chunks; the store hydrates k of them
 //!
 //! files ─ ingest: walk → prepare (parse, chunk, weigh) ─► store, one transaction ─► segment, revision + 1
+//!         then, batch by batch: chunks without vectors → embed ─► segment of vectors, revision + 1
 //! ```
 //! The one seam is `tools::<verb>::run`: the command line, the protocol and embedding programs all call it, and its
 //! output is the wire struct.
@@ -24,7 +25,7 @@
 //! | [`store`] | the source of truth: documents, texts, chunks, the list of segments | rusqlite |
 //! | [`index`] | the immutable snapshot: terms, posting lists, top-k, snippets, vectors | bm25, bitpacking, memmap2 |
 //! | [`index::embed`] | texts → unit vectors: the model within the program, a folder's or an endpoint's; the cross-encoder | ort, ort_tract, tokenizers, libloading |
-//! | [`ingest`] | files → documents → chunks → store and index; parsing and chunking are pure functions | rayon, ignore, pulldown-cmark, html5gum |
+//! | [`ingest`] | files → documents → chunks → store and index, then vectors; parsing and chunking are pure functions | rayon, ignore, pulldown-cmark, html5gum |
 //! | [`kb`] | configuration, connections, the current snapshot | |
 //! | [`tools`] | a file a verb, and `TOOLS`, the table of those the protocol offers | |
 //! | [`rpc`] | JSON-RPC and MCP as pure functions of (knowledge base, message) | |
@@ -41,6 +42,7 @@
 //! - A segment file is complete and durable before the transaction that names it commits; it never changes afterwards.
 //! - Chunk rows ascend within a segment and ranges of segments are disjoint, so a row leads to its segment. Vectors lie
 //!   in segments of their own; whatever happens to those, searching by words goes on.
+//! - A vector's key is the hash of model and text: no text is given to a model twice, and vectors of two never mix.
 //! - Equal scores are broken by chunk row. Sums of impacts are integers, so skipping work changes no score.
 //! - Text is stored once, as decoded from its file; a chunk is a range of it, and its lines are the file's lines.
 //! - Documents are never written to.

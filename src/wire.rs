@@ -280,7 +280,24 @@ pub struct IngestReport {
     pub aborted: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
+    /// None where no embedding model is configured.
+    pub embedding: Option<EmbeddingReport>,
     pub items: Option<Vec<IngestItem>>,
+}
+
+/// How far the corpus can be searched by meaning, in chunks.
+#[derive(Debug, Clone, Serialize)]
+pub struct EmbeddingReport {
+    /// Names the vectors; null as long as the model was never opened.
+    pub model: Option<String>,
+    /// Chunks the model was given in this ingest.
+    pub embedded: u64,
+    /// Chunks whose text had been embedded before, wherever it stood.
+    pub reused: u64,
+    /// Chunks that have no vectors yet.
+    pub pending: u64,
+    /// Why no more were embedded, if that is not what was asked for.
+    pub error: Option<ErrorReport>,
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -328,13 +345,46 @@ pub struct IngestProgress {
 #[derive(Debug, Clone, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum IngestEvent {
-    ScanStarted { root: String },
-    ScanCompleted { total: u64 },
-    AssetStarted { idx: u64, total: u64, path: String, media: Media },
-    AssetChunked { idx: u64, chunks: u32 },
-    AssetFinished { idx: u64, total: u64, result: IngestResult, chunks: u32 },
-    Completed { counts: IngestCounts },
-    Aborted { counts: IngestCounts },
+    ScanStarted {
+        root: String,
+    },
+    ScanCompleted {
+        total: u64,
+    },
+    AssetStarted {
+        idx: u64,
+        total: u64,
+        path: String,
+        media: Media,
+    },
+    AssetChunked {
+        idx: u64,
+        chunks: u32,
+    },
+    AssetFinished {
+        idx: u64,
+        total: u64,
+        result: IngestResult,
+        chunks: u32,
+    },
+    /// `total` chunks have no vectors. `replaces` names the model whose vectors go.
+    EmbedStarted {
+        model: String,
+        total: u64,
+        replaces: Option<String>,
+    },
+    EmbedBatchFinished {
+        n_chunks: u64,
+        ms: u64,
+        done: u64,
+        total: u64,
+    },
+    Completed {
+        counts: IngestCounts,
+    },
+    Aborted {
+        counts: IngestCounts,
+    },
 }
 
 #[derive(Debug, Clone, Copy, Default, Serialize)]
@@ -388,12 +438,15 @@ pub struct Stats {
     pub repo_breakdown: BTreeMap<String, u64>,
     pub index_bytes: IndexBytes,
     pub stale_doc_count: u64,
+    /// Chunks with vectors of the model in use.
+    pub embedded_chunk_count: u64,
 }
 
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 pub struct IndexBytes {
     pub sqlite: u64,
     pub index: u64,
+    pub vectors: u64,
 }
 
 #[derive(Debug, Clone, Serialize)]

@@ -89,6 +89,9 @@ pub struct IngestArgs {
     /// report every file, not just counts
     #[argh(switch)]
     pub list: bool,
+    /// do not embed: new texts are found by their words only, until another ingest
+    #[argh(switch)]
+    pub no_embed: bool,
 }
 
 /// Seconds an ingest waits for another one.

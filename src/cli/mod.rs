@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use kebab_lite::config::{self, Config};
 use kebab_lite::error::{Error, Result};
+use kebab_lite::ingest::embed::Effort;
 use kebab_lite::kb::Kb;
 use kebab_lite::rpc::Server;
 use kebab_lite::tools::search::SearchInput;
@@ -214,6 +215,7 @@ fn ingest(session: &Session, args: IngestArgs, config: Config) -> Outcome {
         force: args.force,
         wait: Duration::from_secs(args.wait),
         list: args.list,
+        embed: if args.no_embed { Effort::None } else { Effort::Full },
     };
     let Some(report) = run_ingest(session, &Kb::open(config)?, &input)? else { return Ok(Exit::Interrupted) };
     session.answer(&report, |out, report| render::ingest(out, session.style, report, args.list))?;
@@ -310,13 +312,17 @@ fn fetch(session: &Session, args: FetchArgs, config: Config) -> Outcome {
 /// An exit code if the search is not to follow.
 fn sync_first(session: &Session, kb: &Kb) -> Outcome<Option<Exit>> {
     let wait = Duration::from_secs(args::WAIT_SECONDS);
-    let input = ingest::Input { paths: Vec::new(), force: false, wait, list: false };
+    let embed = Effort::Within(SYNC);
+    let input = ingest::Input { paths: Vec::new(), force: false, wait, list: false, embed };
     let Some(report) = run_ingest(session, kb, &input)? else { return Ok(Some(Exit::Interrupted)) };
     if report.errors > 0 {
         session.note(&format!("{} files could not be read; `{} ingest` lists them", report.errors, args::PROGRAM));
     }
     Ok(report.aborted.then_some(Exit::Interrupted))
 }
+
+/// What a search waits for vectors of what it has just read in.
+const SYNC: Duration = Duration::from_secs(10);
 
 fn search_bulk(session: &Session, args: SearchArgs, configure: &dyn Fn() -> Result<Config>) -> Outcome {
     let sync = args.sync;

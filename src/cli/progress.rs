@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use kebab_lite::error::{Error, Result};
 use kebab_lite::wire::{IngestEvent, IngestProgress, IngestProgressV1};
 
@@ -15,7 +15,11 @@ use super::{json_line, tell};
 
 pub enum Progress {
     Silent,
-    Bar(ProgressBar),
+    Bar {
+        bar: ProgressBar,
+        /// What the bar looks like while texts are embedded.
+        embedding: ProgressStyle,
+    },
     /// Lines go to one writer, which flushes in time even when no event comes.
     Events {
         lines: Sender<String>,
@@ -31,6 +35,9 @@ pub struct Plain {
     done: u64,
     total: u64,
 }
+
+const FILES: &str = "files";
+const PASSAGES: &str = "passages embedded";
 
 /// Between two plain lines: an agent reads every one of them.
 const PAUSE: Duration = Duration::from_secs(3);
@@ -60,8 +67,8 @@ impl Progress {
             }
             (_, _, false) => {
                 let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
-                bar.set_style(bar_style()?);
-                Progress::Bar(bar)
+                bar.set_style(bar_style(FILES)?);
+                Progress::Bar { bar, embedding: bar_style(PASSAGES)? }
             }
         })
     }
@@ -69,9 +76,22 @@ impl Progress {
     pub fn show(&mut self, event: IngestEvent) {
         match self {
             Progress::Silent => {}
-            Progress::Bar(bar) => match event {
+            Progress::Bar { bar, embedding } => match event {
                 IngestEvent::ScanCompleted { total } => bar.set_length(total),
                 IngestEvent::AssetFinished { .. } => bar.inc(1),
+                IngestEvent::EmbedStarted { model, total, replaces } => {
+                    if let Some(other) = replaces {
+                        bar.suspend(|| tell(&replacing(&other, &model)));
+                    }
+                    // Another kind of work goes at another pace.
+                    bar.reset();
+                    bar.set_style(embedding.clone());
+                    bar.set_length(total);
+                }
+                IngestEvent::EmbedBatchFinished { done, total, .. } => {
+                    bar.set_length(total);
+                    bar.set_position(done);
+                }
                 _ => {}
             },
             Progress::Events { lines, .. } => {
@@ -91,7 +111,7 @@ impl Progress {
     pub fn finish(self) {
         match self {
             Progress::Silent | Progress::Plain(_) => {}
-            Progress::Bar(bar) => bar.finish_and_clear(),
+            Progress::Bar { bar, .. } => bar.finish_and_clear(),
             Progress::Events { lines, writer } => {
                 drop(lines);
                 if writer.join().is_err() {
@@ -102,9 +122,10 @@ impl Progress {
     }
 }
 
-fn bar_style() -> Result<ProgressStyle> {
-    let style = ProgressStyle::with_template("{pos}/{len} files  {wide_bar}  {rate}  {eta} left")
-        .map_err(|error| Error::Internal { cause: error.to_string() })?;
+fn bar_style(things: &str) -> Result<ProgressStyle> {
+    let template = format!("{{pos}}/{{len}} {things}  {{wide_bar}}  {{rate}}  {{eta}} left");
+    let style =
+        ProgressStyle::with_template(&template).map_err(|error| Error::Internal { cause: error.to_string() })?;
     Ok(style.with_key("rate", |state: &ProgressState, out: &mut dyn fmt::Write| {
         // A bar that cannot be written is the terminal's loss.
         write!(out, "{:.0}/s", state.per_sec()).ok();
@@ -119,11 +140,28 @@ impl Plain {
             IngestEvent::AssetStarted { path, .. } if self.last.elapsed() >= PAUSE => {
                 self.last = Instant::now();
                 let rate = self.done as f64 / self.started.elapsed().as_secs_f64();
-                tell(&format!("{}/{} files, {rate:.0}/s, at {}", self.done, self.total, clean_line(path)));
+                tell(&format!("{}/{} {FILES}, {rate:.0}/s, at {}", self.done, self.total, clean_line(path)));
+            }
+            IngestEvent::EmbedStarted { model, replaces, .. } => {
+                if let Some(other) = replaces {
+                    tell(&replacing(other, model));
+                }
+                (self.started, self.last) = (Instant::now(), Instant::now());
+            }
+            IngestEvent::EmbedBatchFinished { done, total, .. } if self.last.elapsed() >= PAUSE => {
+                self.last = Instant::now();
+                let rate = *done as f64 / self.started.elapsed().as_secs_f64().max(1e-3);
+                let left = HumanDuration(Duration::from_secs_f64(total.saturating_sub(*done) as f64 / rate.max(1e-3)));
+                tell(&format!("{done}/{total} {PASSAGES}, {rate:.0}/s, {left:#} left"));
             }
             _ => {}
         }
     }
+}
+
+/// Said before the vectors of a corpus are made anew, which may take hours.
+fn replacing(other: &str, model: &str) -> String {
+    clean_line(&format!("the embedding model changed from {other} to {model}: all texts are embedded anew"))
 }
 
 fn write_lines(queue: &Receiver<String>) {

@@ -148,6 +148,15 @@ pub fn ingest(out: Out, style: Style, report: &IngestReport, list: bool) -> io::
     for item in items.iter().filter(|item| !list && item.error.is_some()) {
         ingest_item(out, style, item)?;
     }
+    if let Some(embedding) = &report.embedding {
+        let counts =
+            [("embedded", embedding.embedded), ("reused", embedding.reused), ("not embedded", embedding.pending)];
+        let counts = counts.iter().filter(|(_, count)| *count > 0).map(|(name, count)| format!("{count} {name}"));
+        let counts: Vec<String> = counts.collect();
+        if !counts.is_empty() {
+            writeln!(out, "  passages  {}", counts.join(", "))?;
+        }
+    }
     report.hint.as_ref().map_or(Ok(()), |hint| writeln!(out, "hint: {}", clean_line(hint)))
 }
 
@@ -218,6 +227,8 @@ pub fn schema(out: Out, style: Style, schema: &Schema) -> io::Result<()> {
         ("revision", models.corpus_revision.to_string()),
         ("store", HumanBytes(stats.index_bytes.sqlite).to_string()),
         ("index", HumanBytes(stats.index_bytes.index).to_string()),
+        ("vectors", HumanBytes(stats.index_bytes.vectors).to_string()),
+        ("embedded chunks", stats.embedded_chunk_count.to_string()),
         ("kinds", breakdown(&stats.media_breakdown)),
         ("languages", breakdown(&stats.lang_breakdown)),
         ("code", breakdown(&stats.code_lang_breakdown)),

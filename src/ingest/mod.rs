@@ -2,21 +2,24 @@
 //!
 //! ```text
 //! walk ─► compare with the store ─► prepare (all cores: read, parse, chunk, weigh)
-//!                                      └─► one thread stores in order ─► publish: segment, revision + 1
+//!                                      └─► one thread stores in order ─► publish: segment, revision + 1 ─► embed
 //! ```
-//! An ingest lands in one transaction, a very large one in several; each leaves a whole corpus.
+//! An ingest lands in one transaction, a very large one in several; each leaves a whole corpus. From then on it is
+//! searched by words; `embed`, the second stage, makes it searchable by meaning.
 
 pub mod chunk;
 pub mod decode;
+pub mod embed;
 mod one;
 pub mod parse;
 mod prepare;
 mod progress;
 mod publish;
+mod stages;
 mod walk;
 
-pub use one::{file, text};
 pub use publish::rebuild;
+pub use stages::{file, run, text};
 pub use walk::{Found, Skip, document_path, mtime_ns};
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -51,10 +54,12 @@ pub struct Input {
     pub wait: Duration,
     /// Report every file, not only those that failed.
     pub list: bool,
+    /// How far texts without vectors get them.
+    pub embed: embed::Effort,
 }
 
-/// Brings the store and the index up to date with the files. `stop` ends it early, keeping what is done.
-pub fn run(kb: &Kb, input: &Input, observe: &mut dyn FnMut(IngestEvent), stop: &AtomicBool) -> Result<IngestReport> {
+/// Brings the store and the lexical index up to date with the files.
+fn take_in(kb: &Kb, input: &Input, observe: &mut dyn FnMut(IngestEvent), stop: &AtomicBool) -> Result<IngestReport> {
     require_writable(kb, "ingest")?;
     let starts = walk::starts(&kb.config, &input.paths)?;
     // A slip of the pen makes no index where there is none.
@@ -135,6 +140,7 @@ fn attempt<'i>(
         true => publish::verify(&writer)?,
         false => drop(publish::open_all(&writer)?),
     }
+    embed::publish::repair(&writer, task.force)?;
 
     let main = &config.sources[0];
     observe(IngestEvent::ScanStarted { root: main.root.display().to_string() });
@@ -144,9 +150,7 @@ fn attempt<'i>(
     observe(IngestEvent::ScanCompleted { total: ingest.jobs.len() as u64 });
     let revision = ingest.store(&writer, observe)?;
 
-    let aborted = stop.load(Ordering::Relaxed);
     let counts = ingest.counts;
-    observe(if aborted { IngestEvent::Aborted { counts } } else { IngestEvent::Completed { counts } });
     let interrupted = writer.interrupted.as_ref().map(|before| {
         let since_then = match found_revision {
             0 => "it had stored nothing yet, and this one began anew",
@@ -198,8 +202,9 @@ fn attempt<'i>(
             .map(|reason| (reason.as_str().to_owned(), by_reason(*reason).count() as u64))
             .collect(),
         corpus_revision: revision,
-        aborted,
+        aborted: stop.load(Ordering::Relaxed),
         hint,
+        embedding: None,
         items: (task.list || !ingest.items.is_empty()).then_some(ingest.items),
     })
 }

@@ -21,8 +21,11 @@ impl<'o> Once<'o> {
             IngestEvent::AssetStarted { idx, .. } => (2, *idx),
             IngestEvent::AssetChunked { idx, .. } => (3, *idx),
             IngestEvent::AssetFinished { idx, .. } => (4, *idx),
-            // An attempt that fails has no last event.
-            IngestEvent::Completed { .. } | IngestEvent::Aborted { .. } => return (self.observe)(event),
+            // Not of reading files, which is what begins again.
+            IngestEvent::EmbedStarted { .. }
+            | IngestEvent::EmbedBatchFinished { .. }
+            | IngestEvent::Completed { .. }
+            | IngestEvent::Aborted { .. } => return (self.observe)(event),
         };
         if number > self.passed[kind] {
             self.passed[kind] = number;

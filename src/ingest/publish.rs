@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicBool;
 use jiff::Timestamp;
 use rayon::prelude::*;
 
+use super::embed::publish as vectors;
 use super::parse::readable;
 use super::prepare::{Job, file_stem, sample_averages};
 use crate::config::Config;
@@ -67,6 +68,7 @@ pub fn publish(writer: &Writer, step: Step, now: Timestamp) -> Result<u64> {
         return Ok(revision);
     }
     bury(&folder, &mut entries, &step.dead)?;
+    vectors::bury(writer, &step.dead)?;
     entries.extend(step.write(writer)?);
     let entries = compact(writer, &folder, entries)?;
     writer.replace_segments(&entries)?;
@@ -125,6 +127,7 @@ pub fn rebuild(kb: &Kb) -> Result<u64> {
     let unstopped = AtomicBool::new(false);
     let writer = Writer::open(kb.data_dir(), REBUILD_WAIT, &Timestamp::now().to_string(), &unstopped)?;
     // Whoever held the lock before may have rebuilt it already.
+    vectors::repair(&writer, true)?;
     match verify(&writer) {
         Ok(()) => writer.revision(),
         Err(Error::IndexDamaged { .. } | Error::Io { .. }) => rebuild_from_store(&writer),

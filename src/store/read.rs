@@ -216,6 +216,28 @@ impl Reader {
         .ok_or_else(|| self.lost("chunk", row))
     }
 
+    /// None if it was removed.
+    pub fn chunk_if_any(&self, row: u32) -> Result<Option<ChunkRow>> {
+        let query = concat!("SELECT ", chunk_columns!(), " FROM chunks WHERE id = ?");
+        self.one(query, Value::from(i64::from(row)), chunk_row)
+    }
+
+    /// Rows of chunks, from the highest down to `floor`, as long as `visit` wants more.
+    pub fn chunk_rows_down(&self, floor: u32, mut visit: impl FnMut(u32) -> bool) -> Result<()> {
+        let mut walk = || -> rusqlite::Result<()> {
+            let query = "SELECT id FROM chunks WHERE id >= ? ORDER BY id DESC";
+            let mut statement = self.connection.prepare_cached(query)?;
+            let mut rows = statement.query([floor])?;
+            while let Some(row) = rows.next()? {
+                if !visit(row.get(0)?) {
+                    break;
+                }
+            }
+            Ok(())
+        };
+        walk().map_err(sql(&self.path))
+    }
+
     pub fn chunk_by_id(&self, id: Id) -> Result<Option<ChunkRow>> {
         self.one(
             concat!("SELECT ", chunk_columns!(), " FROM chunks WHERE chunk_id = ?"),

@@ -347,6 +347,13 @@ impl Writer {
         replace().map_err(sql(&self.path))
     }
 
+    pub fn has_chunk(&self, row: u32) -> Result<bool> {
+        self.connection
+            .prepare_cached("SELECT 1 FROM chunks WHERE id = ?")
+            .and_then(|mut statement| statement.exists([row]))
+            .map_err(sql(&self.path))
+    }
+
     pub fn vector_segments(&self) -> Result<Vec<VectorEntry>> {
         read::vector_segments(&self.connection).map_err(sql(&self.path))
     }

@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 use crate::error::{Error, Result};
 use crate::index::Index;
 use crate::index::embed::{GOLDEN_TEXT, LEAST_AGREEMENT};
+use crate::index::vector::segment::VectorSegment;
+use crate::ingest::embed::Coverage;
 use crate::kb::{Kb, Slot};
 use crate::store::segments_folder;
 use crate::wire::{Check, Doctor, DoctorV1};
@@ -32,6 +34,7 @@ const CHECKS: &[(&str, Probe)] = &[
     ("data_dir", data_dir),
     ("store", store),
     ("index", index),
+    ("embeddings", embeddings),
     ("last_ingest", last_ingest),
     ("embedding_model", embedding_model),
     ("reranker", reranker),
@@ -98,6 +101,26 @@ fn index(kb: &Kb) -> Finding {
             return Err(damaged(&folder, format!("it holds {live} chunks, the store {chunks}")));
         }
         Ok(format!("{} segments, {live} chunks, revision {}, checksums ok", opened.segments.len(), opened.revision))
+    })
+}
+
+fn embeddings(kb: &Kb) -> Finding {
+    kb.read_store(|store| {
+        let Some(coverage) = Coverage::known(kb, store)? else {
+            return Ok("no embedding model is configured: searching is lexical".into());
+        };
+        let folder = segments_folder(kb.data_dir());
+        for entry in store.vector_segments()? {
+            VectorSegment::open(&folder.join(&entry.file))?.verify()?;
+        }
+        let (embedded, chunks) = (coverage.embedded, coverage.chunks);
+        let model = coverage.model.map_or("a model that was not used yet".to_owned(), |model| model);
+        Ok(match coverage.chunks - coverage.embedded {
+            0 => format!("all {chunks} chunks are embedded with {model}, checksums ok"),
+            _ => {
+                format!("{embedded} of {chunks} chunks are embedded with {model}: `kebab-lite ingest` embeds the rest")
+            }
+        })
     })
 }
 

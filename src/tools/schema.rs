@@ -5,6 +5,7 @@ use jiff::Timestamp;
 use super::freshness::Judge;
 use crate::error::{Error, Result};
 use crate::index::{self, embed};
+use crate::ingest::embed::Coverage;
 use crate::ingest::{PARSER_VERSION, chunk};
 use crate::kb::Kb;
 use crate::store::{Column, Reader, database_path};
@@ -66,7 +67,12 @@ fn stats(kb: &Kb, store: &Reader) -> Result<Stats> {
         lang_breakdown: store.breakdown(Column::Lang)?,
         code_lang_breakdown: store.breakdown(Column::CodeLang)?,
         repo_breakdown: store.breakdown(Column::Repo)?,
-        index_bytes: IndexBytes { sqlite, index: store.segments()?.iter().map(|entry| entry.bytes).sum() },
+        index_bytes: IndexBytes {
+            sqlite,
+            index: store.segments()?.iter().map(|entry| entry.bytes).sum(),
+            vectors: store.vector_segments()?.iter().map(|entry| entry.bytes).sum(),
+        },
         stale_doc_count: stale as u64,
+        embedded_chunk_count: Coverage::known(kb, store)?.map_or(0, |coverage| coverage.embedded),
     })
 }

@@ -31,6 +31,7 @@ impl Folder {
         Folder(base)
     }
 
+    /// Without an embedding model: loading one takes longer than all tests here.
     pub fn kb(&self, readonly: bool) -> Arc<Kb> {
         let flags = Flags {
             root: Some(self.0.join("root")),
@@ -38,7 +39,8 @@ impl Folder {
             readonly,
             ..Flags::default()
         };
-        Arc::new(Kb::open(config::load(&flags, &|_| None, Path::new("/")).unwrap()).unwrap())
+        let environment = |name: &str| (name == "KEBAB_MODELS_EMBEDDING_PROVIDER").then(|| "none".to_owned());
+        Arc::new(Kb::open(config::load(&flags, &environment, Path::new("/")).unwrap()).unwrap())
     }
 
     pub fn indexed(&self) -> Arc<Kb> {
@@ -46,7 +48,8 @@ impl Folder {
         std::fs::write(self.0.join("root/backup.md"), text).unwrap();
         std::fs::write(self.0.join("root/main.rs"), "/// Error handling: retry twice.\nfn retry() {}\n").unwrap();
         let kb = self.kb(false);
-        let input = ingest::Input { paths: Vec::new(), force: false, wait: Duration::ZERO, list: false };
+        let (wait, embed) = (Duration::ZERO, ingest::embed::Effort::None);
+        let input = ingest::Input { paths: Vec::new(), force: false, wait, list: false, embed };
         ingest::run(&kb, &input, &mut |_| {}, &AtomicBool::new(false)).unwrap();
         kb
     }

@@ -20,7 +20,19 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("kb", &["config", "error", "index", "index/embed", "store"]),
     (
         "ingest",
-        &["config", "error", "index", "ingest/chunk", "ingest/decode", "ingest/parse", "kb", "model", "store", "wire"],
+        &[
+            "config",
+            "error",
+            "index",
+            "index/embed",
+            "ingest/chunk",
+            "ingest/decode",
+            "ingest/parse",
+            "kb",
+            "model",
+            "store",
+            "wire",
+        ],
     ),
     (
         "tools",
