@@ -393,3 +393,88 @@ fn nearest_is_silent_about_far_names() {
     assert_eq!(nearest("serach", ["search", "schema"]), Some("search"));
     assert_eq!(nearest("frobnicate", ["search", "schema"]), None);
 }
+
+#[test]
+fn models_are_read_and_keys_are_not_shown() {
+    let place = Place::new();
+    let model = place.load().models.embedding;
+    assert_eq!(model.map(|model| model.source), cfg!(feature = "onnx").then_some(ModelSource::Builtin));
+    let place = Place::new().file(
+        "[models.embedding]\nprovider = 'ollama'\nmodel = 'bge-m3'\nendpoint = 'http://host:1/'\ndimensions = 1024\nrequest_timeout_secs = 5\n[models.reranker]\nmodel = 'judge'\n",
+    );
+    let place = place.set("KEBAB_MODELS_EMBEDDING_API_KEY", "sk-secret");
+    let config = place.load();
+    let model = config.models.embedding.clone().unwrap();
+    assert_eq!(model.dimensions, Some(1024));
+    let ModelSource::Endpoint { api, address, model, key, timeout } = model.source else { panic!("{model:?}") };
+    assert_eq!((api, &*address, &*model, timeout.as_secs()), (EmbeddingApi::Ollama, "http://host:1", "bge-m3", 5));
+    assert_eq!(key.unwrap().reveal(), "sk-secret");
+    assert_eq!(config.models.reranker.clone().unwrap().folder, place.path("config/kebab-lite/judge"));
+    assert!(!format!("{config:?}").contains("sk-secret"));
+    assert_eq!(config.warnings, [""; 0]);
+
+    let place = place.set("KEBAB_MODELS_EMBEDDING_PROVIDER", "none");
+    assert_eq!(place.load().models.embedding, None);
+    let place = place.set("KEBAB_MODELS_EMBEDDING_PROVIDER", "onnx").set("KEBAB_MODELS_EMBEDDING_MODEL", "mine");
+    let folder = place.path("home/notes/mine");
+    assert_eq!(place.load().models.embedding.unwrap().source, ModelSource::Folder(folder));
+
+    let original = "[models.embedding]\nprovider = 'fastembed'\nmodel = 'multilingual-e5-large'\ndimensions = 1024\n";
+    let config = Place::new().file(original).load();
+    let model = config.models.embedding.unwrap();
+    assert_eq!((model.source, model.dimensions), (ModelSource::Builtin, None));
+    assert_eq!(config.warnings.len(), 1);
+    assert!(config.warnings[0].contains("the model within the program is used instead"), "{:?}", config.warnings);
+}
+
+#[test]
+fn wrong_models_are_errors() {
+    let key = "models.embedding.";
+    let cases = [
+        ("provider = 'openia'", "provider: found \"openia\", expected one of: builtin, onnx, ollama, openai, none"),
+        ("provider = 'onnx'", "model: missing; the provider onnx needs the folder of the model"),
+        ("provider = 'ollama'", "model: missing; an endpoint needs the name of a model"),
+        ("provider = 'builtin'\ndimensions = -1", "dimensions: found -1, expected a whole number from 0 to 65536"),
+        (
+            "provider = 'builtin'\nmodel = 'x'",
+            "model: found \"x\", and the model within the program is \"multilingual-e5-small\"",
+        ),
+        (
+            "provider = 'ollama'\nmodel = 'x'\nendpoint = 'http://user:secret@host'",
+            "endpoint: an address must not hold credentials; keys come from the environment",
+        ),
+    ];
+    for (text, message) in cases {
+        let error = Place::new().file(&format!("[models.embedding]\n{text}"));
+        assert_eq!(error.error().0, format!("{FILE}{key}{message}"), "{text}");
+    }
+    let error = Place::new().set("KEBAB_MODELS_EMBEDDING_PROVIDER", "x").error().0;
+    assert!(
+        error.starts_with("config: KEBAB_MODELS_EMBEDDING_PROVIDER: found \"x\", expected one of: builtin"),
+        "{error}"
+    );
+}
+
+#[test]
+fn the_library_of_the_engine_is_named_or_found_or_done_without() {
+    let runtime = |place: &Place, flags: &Flags| {
+        let config = place.load_in(flags, &place.path("home/notes")).unwrap();
+        config.models.embedding.unwrap().onnxruntime
+    };
+    let place = Place::new().set("KEBAB_MODELS_EMBEDDING_PROVIDER", "builtin");
+    let found = runtime(&place, &Flags::default());
+    assert!(found.named.is_empty() && found.folders.is_some_and(|folders| folders.iter().all(|f| f.is_absolute())));
+
+    let place = place.file("[models.embedding]\nonnxruntime = 'lib'\n").set("ORT_DYLIB_PATH", "env.so");
+    let flags = Flags { onnxruntime: Some("flag.so".into()), ..Flags::default() };
+    let named = [
+        ("--onnxruntime", place.path("home/notes/flag.so")),
+        ("ORT_DYLIB_PATH", place.path("home/notes/env.so")),
+        ("models.embedding.onnxruntime", place.path("config/kebab-lite/lib")),
+    ];
+    assert_eq!(runtime(&place, &flags).named, named);
+    let without = Flags { onnxruntime: Some("none".into()), ..Flags::default() };
+    assert_eq!(runtime(&place, &without), RuntimeLibrary::default());
+    let place = place.file("[models.embedding]\nonnxruntime = 'none'\n").set("ORT_DYLIB_PATH", "");
+    assert_eq!(runtime(&place, &Flags::default()), RuntimeLibrary::default());
+}

@@ -7,6 +7,8 @@ mod clients;
 mod crash;
 mod edges;
 mod embedding;
+#[cfg(feature = "onnx")]
+mod engines;
 mod fetch;
 mod harness;
 mod ingest;
@@ -15,5 +17,7 @@ mod ingest_one;
 mod mcp;
 mod mcp_life;
 mod model_server;
+#[cfg(feature = "onnx")]
+mod onnx;
 mod search;
 mod wire;

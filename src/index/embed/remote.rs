@@ -3,6 +3,9 @@
 //! Refuses: trusting an answer (count, dimensions and values are looked at), cutting texts off (one that is too long is
 //! split, as a server says so), and more than one request at a time.
 
+#[cfg(test)]
+mod tests;
+
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -223,22 +226,4 @@ fn pieces(text: &str, most: usize) -> impl Iterator<Item = &str> {
         rest = Some(&text[end..]).filter(|rest| !rest.is_empty());
         Some(&text[..end])
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pieces_put_together_are_the_text() {
-        for text in ["", "short", &"word ".repeat(100), &"한글 문장입니다. ".repeat(50), &"가".repeat(100)] {
-            let cut: Vec<&str> = pieces(text, 64).collect();
-            assert_eq!(cut.concat(), *text);
-            assert!(!cut.is_empty() && cut.iter().all(|piece| piece.len() <= 64), "{cut:?}");
-            if text.starts_with("word") {
-                assert!(cut.iter().all(|piece| piece.ends_with(' ')), "{cut:?}");
-            }
-        }
-        assert_eq!(pieces("가나", 1).collect::<Vec<_>>(), ["가", "나"]);
-    }
 }

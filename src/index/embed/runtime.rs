@@ -135,7 +135,7 @@ impl Net {
         &self.outputs
     }
 
-    /// Runs one sequence; `types` may be empty for zeros.
+    /// Runs one sequence, which must not be empty; `types` may be empty for zeros.
     pub fn run(&mut self, ids: &[i64], types: &[i64], output: &str) -> Result<Answer, String> {
         let text = |error: ort::Error| error.to_string();
         let shape = [1, ids.len()];
@@ -153,6 +153,10 @@ impl Net {
         }
         let answers = self.session.run(values).map_err(text)?;
         let answer = answers.get(output).ok_or_else(|| format!("the graph has no output {output:?}"))?;
+        // An empty tensor of tract has no place in memory to read from.
+        if answer.dtype().tensor_shape().is_none_or(|shape| shape.num_elements() == 0) {
+            return Err("it gives no values".into());
+        }
         let (shape, values) = answer.try_extract_tensor::<f32>().map_err(text)?;
         let shape = shape.iter().map(|n| usize::try_from(*n)).collect::<Result<_, _>>();
         Ok(Answer { shape: shape.map_err(|_| "a negative dimension".to_owned())?, values: values.to_vec() })

@@ -80,13 +80,13 @@ fn meaning_counts_not_words_nor_language() {
 #[test]
 fn vectors_are_of_unit_length_whatever_the_text() {
     let megabyte = "한글 and english 日本語 words, ".repeat(25_000);
-    let cut = megabyte.char_indices().nth(20_000).unwrap().0;
+    let cut = megabyte.char_indices().nth(6_000).unwrap().0;
     let texts =
         ["", " \n\t ", "\u{0}\u{1}\u{7f}", "ᚠᚢᚦᚨᚱᚲ ꯃꯤꯇꯩ 𐎠𐎡𐎢", "🙂👩‍👩‍👧‍👦", "a\u{301}\u{301}\u{301}", &megabyte[..cut]];
     let found = passages(&texts);
     for (text, windows) in texts.iter().zip(&found) {
         assert!(!windows.is_empty(), "{text:.20?}");
-        assert!(text.len() < 1000 || windows.len() > 5, "{} windows", windows.len());
+        assert!(text.len() < 1000 || windows.len() > 2, "{} windows", windows.len());
         for vector in windows.iter().chain([&EMBEDDER.query(text).unwrap()]) {
             assert_eq!(vector.len(), 384);
             assert!((cosine(vector, vector) - 1.0).abs() < 1e-5, "{text:.20?}");
@@ -138,7 +138,7 @@ fn weights_are_unpacked_once() {
             EMBEDDER.query(text).unwrap();
             started.elapsed()
         };
-        (0..5).map(timed).min().unwrap()
+        (0..3).map(timed).min().unwrap()
     };
     let (few, many) = (time(short), time(&long));
     assert!(few * 4 < many, "a short query takes {few:?}, a long one {many:?}");

@@ -72,6 +72,9 @@ impl Tokens {
     /// The passage gives way where both together are too long.
     pub fn pair(&self, query: &str, passage: &str) -> Result<Pair, String> {
         let mut encoding = self.tokenizer.encode((query, passage), true).map_err(|error| error.to_string())?;
+        if encoding.is_empty() {
+            return Ok(Pair { ids: vec![0], types: vec![0] });
+        }
         if encoding.len() > self.max {
             let mut cut = self.tokenizer.clone();
             let truncation = TruncationParams {
@@ -103,7 +106,9 @@ impl Tokens {
 
     fn framed(&self, prefix: &[u32], body: &[u32]) -> Vec<i64> {
         let own = prefix.iter().chain(body).map(|id| i64::from(*id));
-        self.begin.iter().copied().chain(own).chain(self.end.iter().copied()).collect()
+        let framed: Vec<i64> = self.begin.iter().copied().chain(own).chain(self.end.iter().copied()).collect();
+        // Where nothing stands around a text, nothing is left of an empty one, and engines do not take that.
+        if framed.is_empty() { vec![0] } else { framed }
     }
 }
 
