@@ -1,10 +1,10 @@
 //! kebab-lite: a local knowledge base as a library. The program is a thin layer over it.
 //!
 //! ```text
-//! stdin line ─ stdio ─ rpc ─┬─ known at once ─► stdout line
-//!                           └─ a call ─► pool ─┐
-//! argv ─ cli ─ input ──────────────────────────┤
-//!                                              ▼
+//! stdin line ─ stdio ─┬─ rpc ─┬─ known at once ─► stdout line, response
+//! request ──── http ──┘       └─ a call ─► pool ─┐
+//! argv ─ cli ─ input ────────────────────────────┤
+//!                                                ▼
 //!      tools::<verb>::run(&Kb, Input) -> Result<wire::Output, Error>
 //!                                              │
 //!      Kb { config, connections, snapshot: Arc<Index> }
@@ -30,10 +30,14 @@
 //! | [`tools`] | a file a verb, and `TOOLS`, the table of those the protocol offers | |
 //! | [`rpc`] | JSON-RPC and MCP as pure functions of (knowledge base, message) | |
 //! | [`pool`] [`catch_up`] [`log`] | workers · a server's own ingest · its lines on stderr | |
-//! | [`stdio`] | lines ⇄ messages; the one owner of a server's stdout | nix |
+//! | [`lines`] [`stdio`] | lines ⇄ messages over any two streams · the one owner of a server's stdout | nix |
+//! | [`rendezvous`] | where a server and those who look for it meet: token, endpoint file, locks | getrandom |
+//! | [`http`] | HTTP/1.1 ⇄ messages: framing, limits, deadlines, headers | httparse |
+//! | [`serve`] | a server's life: transports, signals, idleness, its end | ctrlc |
 //!
-//! Imports go down this list only: `error model` ← `wire config` ← `endpoint` ← `store index` ← `ingest::{decode,parse,chunk}` ← `kb`
-//! ← `ingest` ← `tools` ← `rpc` ← `log pool catch_up` ← `stdio` ← program. The index does not know SQLite; the store
+//! Imports go down this list only: `error model` ← `wire config` ← `endpoint` ← `store index` ←
+//! `ingest::{decode,parse,chunk}` ← `kb` ← `ingest` ← `tools` ← `rpc` ← `log pool catch_up` ← `lines` ← `stdio rendezvous` ←
+//! `http` ← `serve` ← program. The index does not know SQLite; the store
 //! does not know the index; rpc does not know a transport; a transport does not know a tool; nothing in the library
 //! prints. A test reads the edges and holds them.
 //!
@@ -51,13 +55,17 @@ pub mod catch_up;
 pub mod config;
 pub mod endpoint;
 pub mod error;
+pub mod http;
 pub mod index;
 pub mod ingest;
 pub mod kb;
+pub mod lines;
 pub mod log;
 pub mod model;
 pub mod pool;
+pub mod rendezvous;
 pub mod rpc;
+pub mod serve;
 pub mod stdio;
 pub mod store;
 pub mod tools;

@@ -31,6 +31,12 @@ pub fn start() {
     drop(writer);
 }
 
+/// The line that tells whoever started a server where it is; said even by one that logs nothing.
+pub fn announce(line: &str) {
+    // Nobody is left to be told if stderr itself is gone.
+    writeln!(std::io::stderr().lock(), "{line}").ok();
+}
+
 /// One line; control characters are shown as spaces.
 pub fn warn(message: &str) {
     let Some(lines) = LINES.get() else { return };

@@ -6,6 +6,8 @@
 use std::any::Any;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded, select};
@@ -15,6 +17,8 @@ pub type Job = Box<dyn FnOnce() + Send>;
 pub struct Pool {
     quick: Sender<Job>,
     slow: Sender<Job>,
+    /// Workers that are doing a job.
+    at_work: Arc<AtomicUsize>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,15 +36,21 @@ impl Pool {
     pub fn start(workers: usize, capacity: usize) -> io::Result<Pool> {
         let (quick, quick_jobs) = bounded(capacity);
         let (slow, slow_jobs) = bounded(capacity);
+        let at_work = Arc::new(AtomicUsize::new(0));
         for number in 0..workers.max(2) {
-            let (quick_jobs, slow_jobs) = (quick_jobs.clone(), slow_jobs.clone());
+            let (quick_jobs, slow_jobs, at_work) = (quick_jobs.clone(), slow_jobs.clone(), at_work.clone());
             let work = move || match number {
-                0 => quick_jobs.into_iter().for_each(run),
-                _ => work_on_both(&quick_jobs, &slow_jobs),
+                0 => quick_jobs.into_iter().for_each(|job| run(job, &at_work)),
+                _ => work_on_both(&quick_jobs, &slow_jobs, &at_work),
             };
             thread::Builder::new().name(format!("worker {number}")).spawn(work)?;
         }
-        Ok(Pool { quick, slow })
+        Ok(Pool { quick, slow, at_work })
+    }
+
+    /// True while a job waits or is being done.
+    pub fn is_busy(&self) -> bool {
+        !self.quick.is_empty() || !self.slow.is_empty() || self.at_work.load(Ordering::Relaxed) > 0
     }
 
     /// As many workers as this machine has cores, within reason.
@@ -71,7 +81,7 @@ fn message(panic: &(dyn Any + Send)) -> String {
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "a panic without a message".into())
 }
 
-fn work_on_both(quick: &Receiver<Job>, slow: &Receiver<Job>) {
+fn work_on_both(quick: &Receiver<Job>, slow: &Receiver<Job>, at_work: &AtomicUsize) {
     loop {
         let next = quick.try_recv().or_else(|_| {
             select! {
@@ -80,17 +90,19 @@ fn work_on_both(quick: &Receiver<Job>, slow: &Receiver<Job>) {
             }
         });
         match next {
-            Ok(job) => run(job),
+            Ok(job) => run(job, at_work),
             // One queue is closed: the pool was dropped. What is left in the other is still done.
-            Err(_) => return quick.iter().chain(slow.iter()).for_each(run),
+            Err(_) => return quick.iter().chain(slow.iter()).for_each(|job| run(job, at_work)),
         }
     }
 }
 
 /// A worker outlives whatever its jobs do.
-fn run(job: Job) {
+fn run(job: Job, at_work: &AtomicUsize) {
+    at_work.fetch_add(1, Ordering::Relaxed);
     // A job that can fail catches its own panics and answers; nothing is left to be told here.
     guarded(job).ok();
+    at_work.fetch_sub(1, Ordering::Relaxed);
 }
 
 #[cfg(test)]

@@ -36,7 +36,7 @@ use message::{Code, Fault, Id, Incoming, Message, Meta, Params, string};
 pub const REVISIONS: &[&str] = &[MODERN, LATEST_LEGACY, "2025-06-18", BATCHING, "2024-11-05"];
 
 /// The revision without a handshake.
-const MODERN: &str = "2026-07-28";
+pub const MODERN: &str = "2026-07-28";
 
 /// What a handshake with an unknown revision falls back to.
 const LATEST_LEGACY: &str = "2025-11-25";
@@ -76,6 +76,8 @@ pub enum Step {
     Silence,
     /// One line to send, without its line end.
     Answer(String),
+    /// The line that says why there is no answer.
+    Refused(Fault),
     /// A line to send that agrees on a handshake revision.
     Welcome { answer: String, revision: &'static str },
     /// The request of this id is no longer wanted.
@@ -90,9 +92,11 @@ pub enum Step {
 #[derive(Debug)]
 pub struct Call {
     pub id: Id,
-    era: Era,
+    pub era: Era,
     work: Work,
     token: Option<Id>,
+    /// Neither a budget nor a length of the answer that the arguments do not name.
+    whole: bool,
 }
 
 #[derive(Debug)]
@@ -107,6 +111,11 @@ impl Server {
         let readonly = readonly || kb.as_ref().is_ok_and(|kb| kb.config.readonly);
         Server { kb, readonly, tools: tools::list(readonly) }
     }
+
+    /// True if no tool that writes is offered.
+    pub fn readonly(&self) -> bool {
+        self.readonly
+    }
 }
 
 /// True if arrays are batches for a client that agreed on this revision.
@@ -118,14 +127,14 @@ pub fn takes_batches(revision: &str) -> bool {
 pub fn handle(server: &Server, line: &[u8], batches: bool) -> Step {
     match message::parse(line, batches) {
         None => Step::Silence,
-        Some(Err(fault)) => Step::Answer(fault.line()),
+        Some(Err(fault)) => Step::Refused(fault),
         Some(Ok(Incoming::One(message))) => dispatch(server, message),
         Some(Ok(Incoming::Batch(messages))) => {
             let steps = messages.into_iter().map(|message| match message.map(|message| dispatch(server, message)) {
-                Err(fault) => Step::Answer(fault.line()),
+                Err(fault) => Step::Refused(fault),
                 Ok(Step::Welcome { .. }) => {
                     let why = "initialize must not be part of a batch";
-                    Step::Answer(Fault::new(None, Code::InvalidRequest, why).line())
+                    Step::Refused(Fault::new(None, Code::InvalidRequest, why))
                 }
                 Ok(step) => step,
             });
@@ -142,9 +151,7 @@ pub fn dispatch(server: &Server, message: Message) -> Step {
             Some(id) if method == "notifications/cancelled" => Step::Cancel(id),
             _ => Step::Silence,
         },
-        Message::Request { id, method, params } => {
-            request(server, id, &method, &params).unwrap_or_else(|fault| Step::Answer(fault.line()))
-        }
+        Message::Request { id, method, params } => request(server, id, &method, &params).unwrap_or_else(Step::Refused),
     }
 }
 
@@ -175,12 +182,12 @@ fn request(server: &Server, id: Id, method: &str, params: &Params) -> Result<Ste
             };
             let arguments = params.arguments.filter(|raw| is_given(raw)).map(ToOwned::to_owned);
             let arguments = arguments.unwrap_or_else(tools::no_arguments);
-            Ok(Step::Call(Call { token: token(&meta), work: Work::Tool { tool, arguments }, era, id }))
+            Ok(Step::Call(Call { token: token(&meta), work: Work::Tool { tool, arguments }, whole: false, era, id }))
         }
         (_, "resources/read") => {
             let uri = params.uri.and_then(string).ok_or_else(|| invalid("uri must be a string".into()))?;
             let uri = Uri::parse(&uri).ok_or_else(|| no_resource(&id, era, &uri))?;
-            Ok(Step::Call(Call { token: token(&meta), work: Work::Read(uri), era, id }))
+            Ok(Step::Call(Call { token: token(&meta), work: Work::Read(uri), whole: false, era, id }))
         }
         _ => Err(Fault::new(Some(&id), Code::MethodNotFound, format!("no such method: {}", short(method)))),
     }
@@ -204,13 +211,14 @@ fn era(id: &Id, method: &str, meta: &Meta) -> Result<Era, Fault> {
         }
         Some(&MODERN) => Ok(Era::Modern),
         Some(_) => Ok(Era::Legacy),
-        None => {
-            let requested = quoted(&short(&version));
-            let data = format!(r#"{{"supported":{},"requested":{requested}}}"#, revisions());
-            let fault = Fault::new(Some(id), Code::UnsupportedVersion, "Unsupported protocol version");
-            Err(Fault { data: Some(data), ..fault })
-        }
+        None => Err(unsupported(Some(id), &version)),
     }
+}
+
+/// The refusal of a revision that is not served.
+pub fn unsupported(id: Option<&Id>, version: &str) -> Fault {
+    let data = format!(r#"{{"supported":{},"requested":{}}}"#, revisions(), quoted(&short(version)));
+    Fault { data: Some(data), ..Fault::new(id, Code::UnsupportedVersion, "Unsupported protocol version") }
 }
 
 /// Neither list ever changes under a running server, and resources are not listed at all.
@@ -233,6 +241,16 @@ impl Call {
     /// True if it may take long, or writes: many of them must not hold up the others.
     pub fn slow(&self) -> bool {
         matches!(&self.work, Work::Tool { tool, .. } if tool.cost == Cost::Slow)
+    }
+
+    /// True if the client wants to hear of it before the answer.
+    pub fn wants_progress(&self) -> bool {
+        self.token.is_some()
+    }
+
+    /// Answers as the command line does: for a caller that holds neither a model's context nor a line of the protocol.
+    pub fn whole(self) -> Call {
+        Call { whole: true, ..self }
     }
 
     /// About the memory it takes while it waits.
@@ -274,7 +292,7 @@ pub fn call(server: &Server, call: &Call, stop: &AtomicBool, send: &dyn Fn(Strin
             };
             let reporter = Reporter { token: call.token.as_ref(), send, last: Cell::default() };
             let progress = |done, total, message: &str| reporter.report(done, total, message);
-            let mut tokens = Tokens { default: Some(DEFAULT_TOKENS), most: None };
+            let mut tokens = Tokens { default: (!call.whole).then_some(DEFAULT_TOKENS), most: None };
             for _ in 0..ATTEMPTS {
                 let context = Context { tokens, stop, progress: &progress };
                 let text = match (tool.run)(kb, arguments, &context) {
@@ -282,7 +300,7 @@ pub fn call(server: &Server, call: &Call, stop: &AtomicBool, send: &dyn Fn(Strin
                     Err(error) => return failure(call, &error),
                 };
                 let line = answer::result(&call.id, call.era, Cache::None, &answer::tool_fields(&text));
-                if line.len() < MAX_ANSWER || tool.effect == Effect::Writes {
+                if line.len() < MAX_ANSWER || call.whole || tool.effect == Effect::Writes {
                     return line;
                 }
                 let spent = text.chars().count() / tools::CHARS_A_TOKEN;

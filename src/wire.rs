@@ -3,7 +3,7 @@
 //!
 //! `SCHEMAS` is the one list of shapes this build can emit.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -24,6 +24,7 @@ pub const SCHEMAS: &[&str] = &[
     "ingest_report.v1",
     "ingest_progress.v1",
     "schema.v1",
+    "server_status.v1",
     "doctor.v1",
     "error.v1",
 ];
@@ -36,6 +37,13 @@ macro_rules! version {
         impl Serialize for $name {
             fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
                 serializer.serialize_str($text)
+            }
+        }
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let found = std::borrow::Cow::<str>::deserialize(deserializer)?;
+                let wrong = || serde::de::Error::custom(format!("expected {}, found {found}", $text));
+                if found == $text { Ok($name) } else { Err(wrong()) }
             }
         }
     };
@@ -52,6 +60,7 @@ version!(ChunkInspectionV1, "chunk_inspection.v1");
 version!(IngestReportV1, "ingest_report.v1");
 version!(IngestProgressV1, "ingest_progress.v1");
 version!(SchemaV1, "schema.v1");
+version!(ServerStatusV1, "server_status.v1");
 version!(DoctorV1, "doctor.v1");
 version!(ErrorV1, "error.v1");
 
@@ -447,6 +456,24 @@ pub struct IndexBytes {
     pub sqlite: u64,
     pub index: u64,
     pub vectors: u64,
+}
+
+/// A server that other programs of this machine reach: its ready line, its endpoint file, and what `server status`
+/// answers. Without one, only what is known of the place where it would be.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ServerStatus {
+    pub schema_version: ServerStatusV1,
+    pub running: bool,
+    pub url: Option<String>,
+    pub pid: Option<u32>,
+    pub version: Option<String>,
+    pub root: String,
+    pub store: String,
+    pub readonly: Option<bool>,
+    /// Equal for configurations that give equal answers.
+    pub config: Option<String>,
+    pub token_file: String,
+    pub started_at: Option<String>,
 }
 
 #[derive(Debug, Clone, Serialize)]

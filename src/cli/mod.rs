@@ -23,12 +23,15 @@ use kebab_lite::error::{Error, Result};
 use kebab_lite::ingest::embed::Effort;
 use kebab_lite::kb::Kb;
 use kebab_lite::rpc::Server;
+use kebab_lite::serve::{self, Ending, Plan, Transport};
 use kebab_lite::tools::search::SearchInput;
-use kebab_lite::{ingest, log, stdio, tools, wire};
+use kebab_lite::{ingest, log, tools, wire};
 use serde::Serialize;
 use serde_json::Value;
 
-use args::{Args, Command, FetchArgs, IngestArgs, IngestFileArgs, IngestStdinArgs, McpArgs, Request, SearchArgs};
+use args::{
+    Args, Command, FetchArgs, IngestArgs, IngestFileArgs, IngestStdinArgs, McpArgs, Request, SearchArgs, Speak,
+};
 use progress::Progress;
 use text::{Style, clean};
 
@@ -37,6 +40,8 @@ use text::{Style, clean};
 pub enum Exit {
     Done,
     Refused,
+    /// A server that cannot go on.
+    Broken,
     Failed,
     Unhealthy,
     Interrupted,
@@ -52,7 +57,7 @@ impl Exit {
     fn code(self) -> u8 {
         match self {
             Exit::Done => 0,
-            Exit::Refused => 1,
+            Exit::Refused | Exit::Broken => 1,
             Exit::Failed => 2,
             Exit::Unhealthy => 3,
             Exit::Interrupted => 130,
@@ -204,8 +209,23 @@ fn mcp(session: &Session, args: &McpArgs, flags: &config::Flags) -> Outcome {
         Ok(kb) => kb.config.warnings.iter().for_each(|warning| log::warn(warning)),
         Err(error) => log::warn(&format!("{error}; {}", error.hint().unwrap_or_default())),
     }
-    stdio::serve(Server::new(kb, flags.readonly), !args.no_sync)?;
-    Ok(Exit::Done)
+    let transport = match args.transport {
+        Speak::Stdio => Transport::Stdio,
+        Speak::Http => Transport::Http(args.address()),
+        Speak::Both => Transport::Both(args.address()),
+    };
+    if transport == Transport::Stdio && (args.http_bind.is_some() || args.http_port.is_some()) {
+        log::warn("--http-bind and --http-port mean nothing without --transport http or both");
+    }
+    let idle_exit = args.idle_exit.filter(|seconds| *seconds > 0).map(Duration::from_secs);
+    let plan = Plan { transport, sync: !args.no_sync, idle_exit };
+    match serve::run(Server::new(kb, flags.readonly), &plan)? {
+        Ending::Done => Ok(Exit::Done),
+        Ending::Failed(error) => {
+            tell_error(&error, session.json);
+            Ok(Exit::Broken)
+        }
+    }
 }
 
 fn ingest(session: &Session, args: IngestArgs, config: Config) -> Outcome {

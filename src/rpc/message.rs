@@ -62,6 +62,8 @@ pub enum Code {
     /// Of the handshake revisions; later ones say `InvalidParams`.
     ResourceNotFound,
     UnsupportedVersion,
+    /// What a transport says beside a message is not what the message says.
+    HeaderMismatch,
 }
 
 /// The fields any method of ours looks at, unread.
@@ -157,6 +159,7 @@ impl Code {
             Code::Internal => -32603,
             Code::ResourceNotFound => -32002,
             Code::UnsupportedVersion => -32022,
+            Code::HeaderMismatch => -32020,
         }
     }
 }

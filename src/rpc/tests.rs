@@ -18,6 +18,7 @@ fn answers(server: &Server, line: &[u8], batches: bool) -> Vec<String> {
         match step {
             Step::Silence | Step::Cancel(_) => Vec::new(),
             Step::Answer(answer) | Step::Welcome { answer, .. } => vec![answer],
+            Step::Refused(fault) => vec![fault.line()],
             Step::Call(work) => vec![call(server, &work, &AtomicBool::new(false), &|_| {})],
             Step::Batch(steps) => {
                 let all: Vec<String> = steps.into_iter().flat_map(|step| done(server, step)).collect();

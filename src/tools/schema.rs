@@ -38,7 +38,7 @@ pub fn run(kb: &Kb) -> Result<Schema> {
 /// True only for what works in this build.
 const CAPABILITIES: &[(&str, bool)] = &[
     ("bulk_search", true),
-    ("http_daemon", false),
+    ("http_daemon", true),
     ("incremental_ingest", true),
     ("ingest_cancellation", true),
     ("ingest_progress", true),

@@ -11,6 +11,8 @@ mod embedding;
 mod engines;
 mod fetch;
 mod harness;
+mod http;
+mod http_life;
 mod ingest;
 mod ingest_config;
 mod ingest_one;

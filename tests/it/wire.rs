@@ -8,6 +8,7 @@ use kebab_lite::wire::SCHEMAS;
 use serde_json::{Value, json};
 
 use crate::harness::Dir;
+use crate::http::Http;
 
 /// The schemas, made strict: a field that a schema does not describe is an error here, though readers must ignore it.
 struct Schemas {
@@ -193,6 +194,12 @@ fn answers_have_their_published_shapes() {
         schemas.check(&response, "search_response.v1");
         response["hits"].as_array().unwrap().iter().for_each(|hit| schemas.check(hit, "search_hit.v1"));
     }
+}
+
+#[test]
+fn a_server_tells_where_it_is_in_its_published_shape() {
+    let http = Http::start(&corpus(), &[]);
+    Schemas::load().check(&http.status, "server_status.v1");
 }
 
 #[test]

@@ -1,17 +1,24 @@
-//! The one owner of stdout. A line is written by whoever has it, as long as the pipe takes it without blocking; what
-//! the pipe does not take is left to a thread that may block, so that no client can hold up the reader or a worker by
-//! not reading.
+//! The one owner of what a client reads. A line is written by whoever has it, as long as the pipe or socket takes it
+//! without blocking; what it does not take is left to a thread that may block, so that no client can hold up the reader
+//! or a worker by not reading.
 
 use std::fs::File;
 use std::io::{self, Write};
+use std::net::TcpStream;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Bytes waiting for a client that does not read; then requests are not read either.
 const MOST_WAITING: usize = 64 << 20;
 
+/// Where lines go.
+pub enum Sink {
+    File(File),
+    Socket(TcpStream),
+}
+
 pub struct Output {
-    stdout: File,
+    sink: Sink,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -24,13 +31,13 @@ struct State {
     broken: bool,
 }
 
-/// Nobody reads stdout any more.
+/// Nobody reads any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Broken;
 
 impl Output {
-    pub fn new(stdout: File) -> Output {
-        Output { stdout, state: Mutex::default(), changed: Condvar::new() }
+    pub fn new(sink: Sink) -> Output {
+        Output { sink, state: Mutex::default(), changed: Condvar::new() }
     }
 
     /// Takes whole lines, line ends included.
@@ -44,7 +51,7 @@ impl Output {
         }
         let mut rest = lines;
         if state.waiting.is_empty() && state.writing == 0 {
-            match write_now(&self.stdout, lines) {
+            match write_now(&self.sink, lines) {
                 Ok(written) => rest = &lines[written..],
                 Err(_) => {
                     state.broken = true;
@@ -76,7 +83,13 @@ impl Output {
         drop(self.changed.wait_timeout_while(self.locked(), left, busy));
     }
 
-    /// Writes what others could not. Returns when stdout is broken.
+    /// Takes nothing more, as if nobody read any more.
+    pub fn close(&self) {
+        self.locked().broken = true;
+        self.changed.notify_all();
+    }
+
+    /// Writes what others could not. Returns when the sink is broken.
     pub fn write_waiting(&self) -> Broken {
         let mut bytes = Vec::new();
         loop {
@@ -94,7 +107,7 @@ impl Output {
             std::mem::swap(&mut bytes, &mut state.waiting);
             state.writing = bytes.len();
             drop(state);
-            if (&self.stdout).write_all(&bytes).is_err() {
+            if (&self.sink).write_all(&bytes).is_err() {
                 self.locked().broken = true;
                 self.changed.notify_all();
                 return Broken;
@@ -107,18 +120,40 @@ impl Output {
     }
 }
 
-/// Writes as much as goes without blocking: a pipe that is ready takes at least `PIPE_BUF` bytes, of which this many
+impl Write for &Sink {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Sink::File(file) => (&*file).write(bytes),
+            Sink::Socket(stream) => (&*stream).write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(unix)]
+impl Sink {
+    fn descriptor(&self) -> std::os::fd::BorrowedFd<'_> {
+        use std::os::fd::AsFd;
+        match self {
+            Sink::File(file) => file.as_fd(),
+            Sink::Socket(stream) => stream.as_fd(),
+        }
+    }
+}
+
+/// Writes as much as goes without blocking: a pipe or socket that is ready takes at least `PIPE_BUF` bytes, of which this many
 /// are certain everywhere.
 #[cfg(unix)]
-fn write_now(mut stdout: &File, bytes: &[u8]) -> io::Result<usize> {
-    use std::os::fd::AsFd;
-
+fn write_now(mut sink: &Sink, bytes: &[u8]) -> io::Result<usize> {
     use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
     const AT_ONCE: usize = if cfg!(target_os = "linux") { 4096 } else { 512 };
     let mut written = 0;
     while written < bytes.len() {
-        let mut ready = [PollFd::new(stdout.as_fd(), PollFlags::POLLOUT)];
+        let mut ready = [PollFd::new(sink.descriptor(), PollFlags::POLLOUT)];
         let events = match poll(&mut ready, PollTimeout::ZERO) {
             Ok(_) => ready[0].revents().unwrap_or(PollFlags::empty()),
             Err(_) => break,
@@ -127,7 +162,7 @@ fn write_now(mut stdout: &File, bytes: &[u8]) -> io::Result<usize> {
             break;
         }
         let end = bytes.len().min(written + AT_ONCE);
-        match stdout.write(&bytes[written..end]) {
+        match sink.write(&bytes[written..end]) {
             Ok(count) => written += count,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
@@ -139,6 +174,6 @@ fn write_now(mut stdout: &File, bytes: &[u8]) -> io::Result<usize> {
 
 /// Without a way to ask, the thread does all the writing.
 #[cfg(not(unix))]
-fn write_now(_: &File, _: &[u8]) -> io::Result<usize> {
+fn write_now(_: &Sink, _: &[u8]) -> io::Result<usize> {
     Ok(0)
 }
