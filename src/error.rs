@@ -175,6 +175,9 @@ impl Error {
             Error::SpanNotSupported { .. } => Some("Fetch the document or the chunk instead.".into()),
             Error::ReadonlyMode { .. } => Some("Start without --readonly (or KEBAB_READONLY) to write.".into()),
             Error::StoreBusy { .. } => Some("Wait for the other ingest to end, or raise --wait.".into()),
+            Error::StoreCorrupt { path, .. } if path.ends_with("sessions.sqlite") => {
+                Some("Move the file away: only conversations with `ask` are in it.".into())
+            }
             Error::StoreCorrupt { .. } => Some(
                 "Move the data folder away and run `kebab-lite ingest`: the index is rebuilt from your files (keep a copy if you kept texts with ingest-stdin)."
                     .into(),

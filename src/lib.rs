@@ -22,6 +22,7 @@
 //! | `main.rs`, `cli/` (program) | argv → input, rendering for people, exit codes | argh, indicatif, ctrlc, stdout |
 //! | [`error`] [`model`] [`wire`] [`config`] | what can go wrong · the words of the domain · every v1 shape · defaults ← file ← environment ← flags | |
 //! | [`endpoint`] | one HTTP request to a model server, its deadline and its failures | minreq |
+//! | [`llm`] | a chat call to a language model, streamed, in two dialects | |
 //! | [`store`] | the source of truth: documents, texts, chunks, the list of segments | rusqlite |
 //! | [`index`] | the immutable snapshot: terms, posting lists, top-k, snippets, vectors | bm25, bitpacking, memmap2 |
 //! | [`index::embed`] | texts → unit vectors: the model within the program, a folder's or an endpoint's; the cross-encoder | ort, ort_tract, tokenizers, libloading |
@@ -35,7 +36,7 @@
 //! | [`http`] | HTTP/1.1 ⇄ messages: framing, limits, deadlines, headers | httparse |
 //! | [`serve`] | a server's life: transports, signals, idleness, its end | ctrlc |
 //!
-//! Imports go down this list only: `error model` ← `wire config` ← `endpoint` ← `store index` ←
+//! Imports go down this list only: `error model` ← `wire config` ← `endpoint` ← `llm` ← `store index` ←
 //! `ingest::{decode,parse,chunk}` ← `kb` ← `ingest` ← `tools` ← `rpc` ← `log pool catch_up` ← `lines` ← `stdio rendezvous` ←
 //! `http` ← `serve` ← program. The index does not know SQLite; the store
 //! does not know the index; rpc does not know a transport; a transport does not know a tool; nothing in the library
@@ -60,6 +61,7 @@ pub mod index;
 pub mod ingest;
 pub mod kb;
 pub mod lines;
+pub mod llm;
 pub mod log;
 pub mod model;
 pub mod pool;

@@ -126,6 +126,11 @@ words! {
 }
 
 words! {
+    /// The API of the model that answers questions.
+    LlmProvider { Ollama = "ollama", OpenAi = "openai", None = "none" }
+}
+
+words! {
     /// The encoding a file was read in.
     Encoding { Utf8 = "utf-8", Utf16Le = "utf-16le", Utf16Be = "utf-16be", EucKr = "euc-kr", Windows1252 = "windows-1252" }
 }

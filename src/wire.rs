@@ -26,6 +26,9 @@ pub const SCHEMAS: &[&str] = &[
     "schema.v1",
     "server_status.v1",
     "doctor.v1",
+    "answer.v1",
+    "answer_event.v1",
+    "ask_sessions.v1",
     "error.v1",
 ];
 
@@ -62,7 +65,18 @@ version!(IngestProgressV1, "ingest_progress.v1");
 version!(SchemaV1, "schema.v1");
 version!(ServerStatusV1, "server_status.v1");
 version!(DoctorV1, "doctor.v1");
+version!(AnswerV1, "answer.v1");
+version!(AnswerEventV1, "answer_event.v1");
+version!(AskSessionsV1, "ask_sessions.v1");
 version!(ErrorV1, "error.v1");
+
+// Below the macro that it needs.
+mod answer;
+
+pub use answer::{
+    Answer, AnswerCitation, AnswerEvent, AnswerModel, AnswerRetrieval, AnswerStep, AskSession, AskSessions, Explain,
+    ExplainedMessage, ExplainedPassage, Hop, Refusal, Usage,
+};
 
 #[derive(Debug, Clone, Serialize)]
 pub struct SearchResponse {
@@ -121,6 +135,22 @@ pub struct Retrieval {
 pub enum Citation {
     Line { path: String, start: u32, end: u32, section: Option<String>, uri: String },
     Code { path: String, line_start: u32, line_end: u32, symbol: Option<String>, lang: Option<String>, uri: String },
+}
+
+impl Citation {
+    pub fn uri(&self) -> &str {
+        match self {
+            Citation::Line { uri, .. } | Citation::Code { uri, .. } => uri,
+        }
+    }
+
+    /// First and last, inclusive.
+    pub fn lines(&self) -> (u32, u32) {
+        match *self {
+            Citation::Line { start, end, .. } => (start, end),
+            Citation::Code { line_start, line_end, .. } => (line_start, line_end),
+        }
+    }
 }
 
 #[derive(Debug, Clone, Serialize)]

@@ -4,6 +4,8 @@
 //! Refuses: what a value means beyond its form; search flags become the JSON object any client would send, and the
 //! library judges that.
 
+mod ask;
+
 use std::ffi::OsString;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
@@ -13,6 +15,8 @@ use kebab_lite::config::{Flags, nearest};
 use kebab_lite::error::{Error, Result};
 use kebab_lite::http::Address;
 use serde_json::{Map, Value};
+
+pub use ask::AskArgs;
 
 pub const PROGRAM: &str = "kebab-lite";
 
@@ -29,7 +33,7 @@ pub enum Request {
     description = "Searches a folder of documents and answers with line-exact citations.",
     example = "{command_name} ingest --root ~/notes\n{command_name} search --root ~/notes how do backups work",
     note = "Global flags may stand before or after the subcommand; --flag=value works too.\n\
-            Exit codes: 0 done, 1 blocked by --readonly, 2 error, 3 unhealthy, 130 stopped by Ctrl-C."
+            Exit codes: 0 done, 1 no answer or blocked by --readonly, 2 error, 3 unhealthy, 130 stopped by Ctrl-C."
 )]
 pub struct Args {
     /// folder to search (default: workspace.root of the config file, else the working folder)
@@ -67,6 +71,7 @@ pub struct Args {
 pub enum Command {
     Ingest(IngestArgs),
     Search(SearchArgs),
+    Ask(AskArgs),
     Fetch(FetchArgs),
     IngestFile(IngestFileArgs),
     IngestStdin(IngestStdinArgs),

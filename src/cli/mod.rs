@@ -4,6 +4,7 @@
 //! Refuses: judging values (the library does) and deciding anything an MCP client would have decided otherwise.
 
 mod args;
+mod ask;
 mod bulk;
 mod progress;
 mod render;
@@ -160,6 +161,7 @@ fn dispatch(argv: Vec<OsString>) -> Outcome {
         Command::Ingest(args) => ingest(&session, args, configure()?),
         Command::Search(args) if args.bulk => search_bulk(&session, args, &configure),
         Command::Search(args) => search(&session, args, configure()?),
+        Command::Ask(args) => ask::run(&session, args, configure()?),
         Command::Fetch(args) => fetch(&session, args, configure()?),
         Command::IngestFile(args) => ingest_file(&session, args, configure()?),
         Command::IngestStdin(args) => ingest_stdin(&session, args, configure()?),

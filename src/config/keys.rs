@@ -32,6 +32,16 @@ pub const READ: &[&str] = &[
     "models.embedding.request_timeout_secs",
     "models.embedding.onnxruntime",
     "models.reranker.model",
+    "models.llm.provider",
+    "models.llm.model",
+    "models.llm.endpoint",
+    "models.llm.temperature",
+    "models.llm.seed",
+    "models.llm.context_tokens",
+    "models.llm.request_timeout_secs",
+    "rag.score_gate",
+    "rag.max_context_tokens",
+    "rag.extractive",
 ];
 
 /// Keys of one `[[workspace.sources]]`.
@@ -68,11 +78,15 @@ const IGNORED: &[&str] = &[
     "models.embedding.version",
     "models.embedding.batch_size",
     "models.embedding.max_input_tokens",
-    "models.llm",
     "models.nli",
     "parser",
     "pdf",
-    "rag",
+    "rag.explain_default",
+    "rag.multi_hop_max_depth",
+    "rag.multi_hop_max_pool_chunks",
+    "rag.multi_hop_max_sub_queries",
+    "rag.nli_threshold",
+    "rag.prompt_template_version",
     "ui",
 ];
 
@@ -155,6 +169,9 @@ impl File {
 
     fn unknown(&self, key: &str, nearest: Option<&str>) -> Error {
         let hint = match nearest {
+            _ if key.ends_with("api_key") => {
+                "Keys come from the environment only, such as KEBAB_MODELS_LLM_API_KEY; take it out of the file.".into()
+            }
             Some(name) => format!("Did you mean `{name}`?"),
             None => format!("Known keys: {}.", READ.join(", ")),
         };
@@ -179,6 +196,23 @@ impl File {
                 Err(self.invalid(key, cause))
             }
         }
+    }
+
+    pub fn number(&self, key: &str, allowed: RangeInclusive<f64>) -> Result<Option<f64>> {
+        let Some(value) = self.get(key) else { return Ok(None) };
+        match value.as_float().or(value.as_integer().map(|whole| whole as f64)) {
+            Some(number) if allowed.contains(&number) => Ok(Some(number)),
+            _ => {
+                let (least, most) = (allowed.start(), allowed.end());
+                Err(self.invalid(key, format!("found {}, expected a number from {least} to {most}", described(value))))
+            }
+        }
+    }
+
+    pub fn flag(&self, key: &str) -> Result<Option<bool>> {
+        let Some(value) = self.get(key) else { return Ok(None) };
+        let wrong = || self.invalid(key, format!("found {}, expected true or false", described(value)));
+        value.as_bool().map(Some).ok_or_else(wrong)
     }
 
     pub fn sources(&self) -> Result<Vec<SourceTable<'_>>> {

@@ -1,11 +1,12 @@
 //! What the program runs with: defaults, then the TOML file, then the environment, then flags; each layer may
 //! name only some of the values. Also which folder is searched when nobody named one, and where its index lives.
 //!
-//! Refuses: reading the process's own environment or working folder (both are arguments), secrets (they never
-//! come from a file), and guessing: an unknown key, a wrong type and a value out of range are errors.
+//! Refuses: reading the process's own environment or working folder (both are arguments), secrets (they come from the
+//! environment alone), and guessing: an unknown key, a wrong type and a value out of range are errors.
 
 mod address;
 mod keys;
+mod llm;
 mod models;
 #[cfg(test)]
 mod tests;
@@ -18,6 +19,7 @@ use crate::model::{ChunkLimits, Trust};
 pub use address::{Secret, address, is_local};
 pub use keys::nearest;
 use keys::{File, expand};
+pub use llm::{Llm, Rag};
 pub use models::{BUILTIN, EmbeddingApi, EmbeddingModel, ModelSource, Models, RerankingModel, RuntimeLibrary};
 
 /// Everything a session needs to know, validated.
@@ -32,6 +34,9 @@ pub struct Config {
     pub ingest: Ingest,
     pub search: Search,
     pub models: Models,
+    /// What answers questions; None where nothing of it is configured.
+    pub llm: Option<Llm>,
+    pub rag: Rag,
     pub readonly: bool,
     /// What the user should hear, though it stops nothing.
     pub warnings: Vec<String>,
@@ -113,9 +118,11 @@ pub fn load(flags: &Flags, env: Env, cwd: &Path) -> Result<Config> {
         stale_threshold_days: layers.file.whole("search.stale_threshold_days", 0..=36_500)?.unwrap_or(0) as u32,
     };
     let models = models::models(flags, &layers, &mut warnings)?;
+    let llm = llm::llm(&layers, &mut warnings)?;
+    let rag = llm::rag(&layers)?;
     let readonly = readonly(env)? || flags.readonly;
     let file = layers.file.path;
-    Ok(Config { sources, root_is_named, data_dir, ingest, search, models, readonly, warnings, file })
+    Ok(Config { sources, root_is_named, data_dir, ingest, search, models, llm, rag, readonly, warnings, file })
 }
 
 /// Where values come from, lowest layer last.

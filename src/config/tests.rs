@@ -173,11 +173,11 @@ fn home_alone_is_enough() {
 #[test]
 fn keys_of_the_original_are_one_warning() {
     let place = Place::new().file(
-        "schema_version = 3\n[models.llm]\nmodel = 'x'\n[rag]\nscore_gate = 0.3\n[search]\nrrf_k = 60\ndefault_k = 5\n[logging]\n",
+        "schema_version = 3\n[models.nli]\nmodel = 'x'\n[rag]\nexplain_default = true\nscore_gate = 0.3\n[search]\nrrf_k = 60\ndefault_k = 5\n[logging]\n",
     );
     let config = place.load();
     assert_eq!(config.search.default_k, 5);
-    let ignored = "this build does not use: logging, models.llm, rag, schema_version, search.rrf_k";
+    let ignored = "this build does not use: logging, models.nli, rag.explain_default, schema_version, search.rrf_k";
     assert_eq!(config.warnings, [format!("{}: {ignored}", place.config_file().display())]);
 }
 

@@ -236,6 +236,21 @@ pub fn idf(index: &Index, df: usize) -> f32 {
     (1.0 + (total - df + 0.5) / (df + 0.5)).ln()
 }
 
+/// What each of the query's terms is worth, in their order: a term that no chunk holds is worth the most.
+pub fn rarity(index: &Index, query: &Query) -> Result<Vec<f32>> {
+    let df = |term: &str| -> Result<usize> {
+        let mut df = 0;
+        for live in &index.segments {
+            df += match is_single(term) {
+                true => led_by(&live.segment, term)?.map_or(0, |list| list.postings().len),
+                false => live.segment.postings(term)?.map_or(0, |list| list.len),
+            };
+        }
+        Ok(df)
+    };
+    query.terms.iter().map(|(term, count)| Ok(idf(index, df(term)?) * *count as f32)).collect()
+}
+
 /// The query's terms that occur in the index, weighed.
 fn weigh<'i>(index: &'i Index, query: &Query) -> Result<Vec<Term<'i>>> {
     let mut weighed = Vec::with_capacity(query.terms.len());

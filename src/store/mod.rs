@@ -1,14 +1,17 @@
 //! The source of truth: documents with their text, chunks as ranges of it, and the list of index segments,
 //! in one SQLite database (WAL). Anything in the index can be rebuilt from here.
 //!
-//! Layout of the data folder: `kebab.sqlite`, `segments/`, the writer's `writer.lock` and `writer.info`, and
-//! `embedder.lock`. This file owns the schema, opening and errors; `read`, `write` and `turn` what their names say.
+//! Layout of the data folder: `kebab.sqlite`, `sessions.sqlite`, `segments/`, the writer's `writer.lock` and
+//! `writer.info`, and `embedder.lock`. This file owns the schema, opening and errors; `read`, `write`, `sessions` and
+//! `turn` what their names say.
 
 mod read;
+mod sessions;
 mod turn;
 mod write;
 
 pub use read::{Bodies, ChunkRow, Column, DocumentRow, FileIdentity, Known, Reader};
+pub use sessions::{Exchange, SessionRow, Sessions};
 pub use turn::Turn;
 pub use write::{Interrupted, Kept, NewDocument, Writer};
 

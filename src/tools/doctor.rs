@@ -9,6 +9,7 @@ use crate::index::embed::{GOLDEN_TEXT, LEAST_AGREEMENT};
 use crate::index::vector::segment::VectorSegment;
 use crate::ingest::embed::Coverage;
 use crate::kb::{Kb, Slot};
+use crate::llm::Llm;
 use crate::store::segments_folder;
 use crate::wire::{Check, Doctor, DoctorV1};
 
@@ -38,6 +39,7 @@ const CHECKS: &[(&str, Probe)] = &[
     ("last_ingest", last_ingest),
     ("embedding_model", embedding_model),
     ("reranker", reranker),
+    ("llm", llm),
 ];
 
 fn report(name: &'static str, finding: Finding) -> Check {
@@ -127,6 +129,17 @@ fn embeddings(kb: &Kb) -> Finding {
 fn damaged(folder: &Path, cause: String) -> Error {
     Error::IndexDamaged { path: folder.to_owned(), cause }
 }
+
+/// That no model is configured is no fault: searching needs none.
+fn llm(kb: &Kb) -> Finding {
+    match Llm::new(&kb.config.llm) {
+        Some(llm) => llm.check(LLM_TIMEOUT),
+        None => Ok("none configured; `ask` quotes passages with --extractive".into()),
+    }
+}
+
+/// Listing models takes a server no time.
+const LLM_TIMEOUT: Duration = Duration::from_secs(3);
 
 fn last_ingest(kb: &Kb) -> Finding {
     let last = kb.read_store(|store| store.meta_text("last_ingest_at"))?.unwrap_or_else(|| "never".into());

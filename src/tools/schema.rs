@@ -2,6 +2,7 @@
 
 use jiff::Timestamp;
 
+use super::ask;
 use super::freshness::Judge;
 use crate::error::{Error, Result};
 use crate::index::{self, embed};
@@ -25,7 +26,7 @@ pub fn run(kb: &Kb) -> Result<Schema> {
             parser_version: PARSER_VERSION,
             chunker_version: chunk::VERSION,
             embedding_version: kb.config.models.embedding.as_ref().and_then(embed::id),
-            prompt_template_version: None,
+            prompt_template_version: Some(ask::prompt::VERSION),
             index_version: index::VERSION,
             corpus_revision,
             active_parsers: PARSERS,
@@ -44,10 +45,10 @@ const CAPABILITIES: &[(&str, bool)] = &[
     ("ingest_progress", true),
     ("json_mode", true),
     ("mcp_server", true),
-    ("rag_multi_turn", false),
+    ("rag_multi_turn", true),
     ("search_cache", false),
     ("single_file_ingest", true),
-    ("streaming_ask", false),
+    ("streaming_ask", true),
     ("vector_search", false),
 ];
 

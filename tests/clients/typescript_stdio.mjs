@@ -19,6 +19,7 @@ const SAMPLES = [
   ['search', { query: 'nothing_of_this_kind' }],
   ['bulk_search', { queries: [{ query: 'port' }, { query: 'x', k: 0 }] }],
   ['bulk_search', { queries: [] }],
+  ['ask', { question: 'How are backups made?', extractive: true }],
   ['fetch', { path: 'notes.txt' }],
   ['schema', {}],
   ['doctor', {}],

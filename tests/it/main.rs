@@ -2,6 +2,8 @@
 
 mod answers;
 mod architecture;
+mod ask;
+mod ask_trouble;
 mod cli;
 mod clients;
 mod crash;
@@ -22,4 +24,5 @@ mod model_server;
 #[cfg(feature = "onnx")]
 mod onnx;
 mod search;
+mod stub;
 mod wire;

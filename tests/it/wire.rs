@@ -11,7 +11,7 @@ use crate::harness::Dir;
 use crate::http::Http;
 
 /// The schemas, made strict: a field that a schema does not describe is an error here, though readers must ignore it.
-struct Schemas {
+pub struct Schemas {
     registry: Registry<'static>,
 }
 
@@ -33,7 +33,7 @@ fn files() -> Vec<(String, Value)> {
 }
 
 impl Schemas {
-    fn load() -> Schemas {
+    pub fn load() -> Schemas {
         let mut registry = Registry::new();
         for (name, mut schema) in files() {
             let branches = branches(&schema);
@@ -52,7 +52,7 @@ impl Schemas {
 
     /// The value is of the shape it says it is, and of the one expected.
     #[track_caller]
-    fn check(&self, value: &Value, shape: &str) {
+    pub fn check(&self, value: &Value, shape: &str) {
         assert_eq!(value["schema_version"], shape, "{value}");
         let validator = self.validator(shape);
         let errors: Vec<String> =
