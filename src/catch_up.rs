@@ -1,5 +1,5 @@
 //! A server's own ingest: in the background it brings a missing or outdated index up to date, once, from its start, and
-//! then embeds what has no vectors yet, behind whoever searches.
+//! then embeds what has no vectors yet, behind whoever searches; also what requests bring while it runs.
 //!
 //! Refuses: watching files, and getting in the way of whoever else writes the store.
 
@@ -12,13 +12,14 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 
 use crate::error::Error;
 use crate::ingest;
-use crate::ingest::embed::{Effort, embed};
+use crate::ingest::embed::{Effort, Embedded, embed};
 use crate::kb::{Kb, UnderWay};
 use crate::log;
 use crate::wire::IngestEvent;
 
-/// An ingest under way in the background.
+/// An ingest in the background, under way or done.
 pub struct CatchUp {
+    kb: Arc<Kb>,
     stop: Arc<AtomicBool>,
     begin: Sender<()>,
     ended: Receiver<()>,
@@ -31,21 +32,24 @@ const GRACE: Duration = Duration::from_millis(300);
 const WAIT: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_secs(5);
 
+/// A model that cannot be used may be there later: an endpoint is started, a disk has room again.
+const MODEL_PAUSE: Duration = Duration::from_secs(60);
+
 impl CatchUp {
     pub fn start(kb: Arc<Kb>) -> std::io::Result<CatchUp> {
         let stop = Arc::new(AtomicBool::new(false));
         let (begin, wait) = bounded(1);
         let (end, ended) = bounded(1);
-        let flag = stop.clone();
+        let (flag, own) = (stop.clone(), kb.clone());
         kb.set_under_way(UnderWay::Here { done: 0, total: None });
         thread::Builder::new().name("catch up".into()).spawn(move || {
             // Dropped whichever way this thread ends, which is what `ended` waits for.
             let _end: Sender<()> = end;
             if wait.recv_timeout(GRACE) != Err(RecvTimeoutError::Disconnected) {
-                run(&kb, &flag, &wait);
+                run(&own, &flag, &wait);
             }
         })?;
-        Ok(CatchUp { stop, begin, ended })
+        Ok(CatchUp { kb, stop, begin, ended })
     }
 
     /// The first answer has been given.
@@ -58,6 +62,7 @@ impl CatchUp {
     pub fn stop(&self, deadline: Instant) {
         self.stop.store(true, Ordering::Relaxed);
         self.begin();
+        self.kb.leave_texts();
         // Disconnected is what is waited for; at the deadline nothing is lost but work.
         self.ended.recv_deadline(deadline).ok();
     }
@@ -97,7 +102,7 @@ fn run(kb: &Kb, stop: &AtomicBool, wake: &Receiver<()>) {
                 }
                 // There is an index from here on.
                 kb.set_under_way(UnderWay::Nothing);
-                embed_rest(kb, stop);
+                embed_behind(kb, stop);
                 break;
             }
         }
@@ -105,14 +110,25 @@ fn run(kb: &Kb, stop: &AtomicBool, wake: &Receiver<()>) {
     kb.set_under_way(UnderWay::Nothing);
 }
 
-fn embed_rest(kb: &Kb, stop: &AtomicBool) {
-    match embed(kb, Effort::Behind, &mut |_| {}, stop) {
-        Ok(None) => {}
-        Ok(Some(embedded)) => {
-            if let Some(error) = embedded.report.error {
-                log::warn(&format!("texts could not be embedded: {}", error.message));
-            }
+/// Embeds what has no vectors, and then what requests leave to be embedded. Between that it sleeps.
+fn embed_behind(kb: &Kb, stop: &AtomicBool) {
+    let mut said = String::new();
+    while !stop.load(Ordering::Relaxed) {
+        let (problem, again) = match embed(kb, Effort::Behind, &mut |_| {}, stop) {
+            Ok(None) => return,
+            Ok(Some(Embedded { elsewhere: true, .. })) => (None, Some(PAUSE)),
+            Ok(Some(Embedded { report, .. })) => match report.error {
+                Some(error) => (Some(error.message), Some(MODEL_PAUSE)),
+                None => (None, None),
+            },
+            Err(error) => (Some(error.to_string()), Some(MODEL_PAUSE)),
+        };
+        if let Some(problem) = problem
+            && problem != said
+        {
+            log::warn(&format!("texts could not be embedded: {problem}"));
+            said = problem;
         }
-        Err(error) => log::warn(&format!("texts could not be embedded: {error}")),
+        kb.await_texts(again);
     }
 }

@@ -6,7 +6,7 @@
 mod slot;
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::config::Config;
@@ -22,6 +22,9 @@ pub struct Kb {
     readers: Mutex<Vec<Reader>>,
     current: Mutex<Option<(Option<FileIdentity>, Arc<Index>)>>,
     under_way: Mutex<UnderWay>,
+    /// A request has stored texts that it did not embed.
+    texts_left: Mutex<bool>,
+    texts_came: Condvar,
     embedder: Arc<Loader<Embedder>>,
     reranker: Arc<Loader<Reranker>>,
 }
@@ -56,6 +59,8 @@ impl Kb {
             readers: Mutex::default(),
             current: Mutex::default(),
             under_way: Mutex::default(),
+            texts_left: Mutex::default(),
+            texts_came: Condvar::new(),
             embedder: Arc::default(),
             reranker: Arc::default(),
         })
@@ -137,6 +142,25 @@ impl Kb {
     /// Tells of an ingest that this process runs or waits for.
     pub fn set_under_way(&self, under_way: UnderWay) {
         *locked(&self.under_way) = under_way;
+    }
+
+    /// Hands stored texts to whoever embeds in the background of this process, if anybody does; also wakes him to end.
+    pub fn leave_texts(&self) {
+        *locked(&self.texts_left) = true;
+        self.texts_came.notify_all();
+    }
+
+    /// Sleeps until texts are left, at most for `limit`.
+    pub fn await_texts(&self, limit: Option<Duration>) {
+        let left = locked(&self.texts_left);
+        let mut left = match limit {
+            Some(limit) => {
+                let waited = self.texts_came.wait_timeout_while(left, limit, |left| !*left);
+                waited.unwrap_or_else(PoisonError::into_inner).0
+            }
+            None => self.texts_came.wait_while(left, |left| !*left).unwrap_or_else(PoisonError::into_inner),
+        };
+        *left = false;
     }
 
     /// The error of a store that is not there yet.

@@ -127,7 +127,9 @@ pub fn rebuild(kb: &Kb) -> Result<u64> {
     let unstopped = AtomicBool::new(false);
     let writer = Writer::open(kb.data_dir(), REBUILD_WAIT, &Timestamp::now().to_string(), &unstopped)?;
     // Whoever held the lock before may have rebuilt it already.
-    vectors::repair(&writer, true)?;
+    if vectors::repair(&writer, true)? {
+        kb.leave_texts();
+    }
     match verify(&writer) {
         Ok(()) => writer.revision(),
         Err(Error::IndexDamaged { .. } | Error::Io { .. }) => rebuild_from_store(&writer),

@@ -54,6 +54,9 @@ fn with_vectors(
     stop: &AtomicBool,
 ) -> Result<IngestReport> {
     let Some(embedded) = embed(kb, effort, observe, stop)? else { return Ok(report) };
+    if embedded.report.pending > 0 {
+        kb.leave_texts();
+    }
     let hints: Vec<String> = report.hint.into_iter().chain(embedded.notes).collect();
     report.hint = (!hints.is_empty()).then(|| hints.join(" "));
     report.embedding = Some(embedded.report);

@@ -402,6 +402,27 @@ fn a_search_that_syncs_does_not_wait_for_a_large_corpus() {
 }
 
 #[test]
+fn what_a_request_leaves_is_embedded_in_the_background() {
+    let bench = Bench::with_files(1);
+    bench.ingest();
+    let mut server = Server::run(bench.cmd(&["mcp"]).into_command());
+    // So slow that the request does not wait for all of it.
+    bench.server.slow_down(Duration::from_millis(1500));
+    let sections: String =
+        (0..40).map(|n| format!("## Part {n}\n\n{}\n\n", format!("Words {n}. ").repeat(150))).collect();
+    let report = server.call("ingest_stdin", json!({"title": "Long", "text": sections}));
+    let left = report["structuredContent"]["embedding"]["pending"].as_u64();
+    assert!(left.is_some_and(|left| left > 0), "{report}");
+    bench.server.slow_down(Duration::ZERO);
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while bench.coverage().0 != bench.coverage().1 {
+        assert!(Instant::now() < deadline, "{:?}", bench.coverage());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    server.end();
+}
+
+#[test]
 fn a_server_embeds_in_the_background_and_ends_in_time() {
     let bench = Bench::with_files(150);
     bench.cmd(&["ingest", "--no-embed"]).ok();

@@ -39,6 +39,8 @@ pub enum Effort {
 /// What this stage came to.
 pub struct Embedded {
     pub report: EmbeddingReport,
+    /// Another process is at it.
+    pub elsewhere: bool,
     /// What the user should hear, a sentence each.
     pub notes: Vec<String>,
 }
@@ -61,6 +63,7 @@ pub fn embed(
             Some(_turn) => stage.run(observe),
             None => {
                 stage.notes.push("Another process is embedding this corpus.".into());
+                stage.elsewhere = true;
                 Ok(())
             }
         };

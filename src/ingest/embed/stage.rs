@@ -55,6 +55,7 @@ pub struct Stage<'k> {
     /// Of these, how many were told of.
     told: u64,
     pub notes: Vec<String>,
+    pub elsewhere: bool,
 }
 
 /// Whether the run went to its end.
@@ -91,6 +92,7 @@ impl<'k> Stage<'k> {
             reused: 0,
             told: 0,
             notes: Vec::new(),
+            elsewhere: false,
         }
     }
 
@@ -488,6 +490,6 @@ impl<'k> Stage<'k> {
             pending,
             error: error.as_ref().map(ErrorReport::from),
         };
-        Ok(Embedded { report, notes: self.notes })
+        Ok(Embedded { report, elsewhere: self.elsewhere, notes: self.notes })
     }
 }
