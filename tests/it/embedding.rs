@@ -148,6 +148,19 @@ fn equal_texts_of_one_ingest_are_embedded_once() {
 }
 
 #[test]
+fn a_text_that_was_just_published_is_not_embedded_again() {
+    let bench = Bench::new();
+    for n in 0..100 {
+        bench.dir.write(&format!("{n:03}.md"), format!("# Note {}\n\nThe words of it.\n", n % 50));
+    }
+    // A batch is published every other request.
+    bench.server.slow_down(Duration::from_millis(1200));
+    assert_eq!(counts(&bench.ingest()), [50, 50, 0]);
+    assert_eq!(bench.server.take_texts().len(), 50);
+    assert_eq!(bench.coverage(), (100, 100));
+}
+
+#[test]
 fn without_embedding_the_state_is_told() {
     let bench = Bench::with_files(5);
     let report = bench.cmd(&["ingest", "--no-embed", "--json"]).ok().json();

@@ -310,9 +310,11 @@ impl<'k> Stage<'k> {
     fn embed_some(&mut self, bulk: &mut Bulk, passages: &[Passage]) -> Result<()> {
         let mut distinct: HashMap<Id, usize> = HashMap::new();
         let mut texts = Vec::with_capacity(passages.len());
+        let mut known = Vec::with_capacity(passages.len());
         for passage in passages {
-            // A text of an earlier part of these passages may have been embedded since they were read.
-            if !self.batch.by_key.contains_key(&passage.key) && !distinct.contains_key(&passage.key) {
+            // Since these were read, an equal text may have been embedded, and published too.
+            known.push(self.known(passage.key)?);
+            if known.last().is_some_and(Option::is_none) && !distinct.contains_key(&passage.key) {
                 distinct.insert(passage.key, texts.len());
                 texts.push(passage.text.clone());
             }
@@ -323,12 +325,15 @@ impl<'k> Stage<'k> {
         let mut vectors = bulk.passages(&texts, self.stop)?;
         vectors.resize_with(texts.len(), Vec::new);
         let mut given = 0;
-        for passage in passages {
+        for (passage, known) in passages.iter().zip(known) {
             let first = distinct.remove(&passage.key);
-            let windows = match (first, self.batch.by_key.get(&passage.key)) {
-                (_, Some(known)) => known.clone(),
-                (Some(place), None) => vectors[place].iter().map(|vector| Quantised::of(vector)).collect(),
-                (None, None) => continue,
+            let windows = match (known, first) {
+                (Some(known), _) => known,
+                (None, Some(place)) => vectors[place].iter().map(|vector| Quantised::of(vector)).collect(),
+                (None, None) => match self.batch.by_key.get(&passage.key) {
+                    Some(twin) => twin.clone(),
+                    None => continue,
+                },
             };
             if windows.is_empty() {
                 if self.stop.load(Ordering::Relaxed) {
