@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use kebab_lite::config::{EmbeddingModel, ModelSource, RuntimeLibrary};
-use kebab_lite::index::embed::{Embedder, GOLDEN_TEXT};
+use kebab_lite::index::embed::{Embedder, GOLDEN_TEXT, NO_REPORTS};
 use tokenizers::Tokenizer;
 
 const ENGINE: &str = "KEBAB_BENCH_ENGINE";
@@ -31,7 +31,11 @@ fn main() {
                     continue;
                 }
                 let own = std::env::current_exe().expect("this program");
-                let status = Command::new(own).arg(rounds.to_string()).env(ENGINE, engine).status();
+                let status = Command::new(own)
+                    .arg(rounds.to_string())
+                    .env(ENGINE, engine)
+                    .env(NO_REPORTS.0, NO_REPORTS.1)
+                    .status();
                 assert!(status.expect("a process for the engine").success(), "{engine}");
             }
         }
@@ -52,17 +56,17 @@ fn measure(engine: &str, rounds: usize) {
     let query = |tokens: usize| {
         let text = text(&tokenizer, "query: ", tokens, 0);
         let mut times: Vec<f64> =
-            (0..100 * rounds).map(|_| timed(|| black_box(embedder.query(&text)).is_ok())).collect();
+            (0..50 * rounds).map(|_| timed(|| black_box(embedder.query(&text)).is_ok())).collect();
         times.sort_by(f64::total_cmp);
         (times[times.len() / 2], times[times.len() / 10])
     };
     let (eight, twelve) = (query(8), query(12));
     let loaded = resident();
-    let texts: Vec<String> = (0..100).map(|n| text(&tokenizer, "passage: ", 200, n)).collect();
+    let texts: Vec<String> = (0..40).map(|n| text(&tokenizer, "passage: ", 200, n)).collect();
     let alone = rates(rounds, || {
         // A query has a shorter prefix by the same number of tokens.
-        texts.iter().take(40).for_each(|text| assert!(embedder.query(text).is_ok()));
-        40
+        texts.iter().take(20).for_each(|text| assert!(embedder.query(text).is_ok()));
+        20
     });
     let together = {
         let mut bulk = embedder.bulk().expect("a bulk");

@@ -65,7 +65,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("lib", &[]),
     // The program sees the library as anybody does.
     ("cli", &["config", "error", "http", "index", "ingest", "kb", "log", "model", "rpc", "serve", "tools", "wire"]),
-    ("main", &[]),
+    ("main", &["index/embed"]),
 ];
 
 /// Who alone names a crate, tests included: paths that start so.

@@ -109,6 +109,17 @@ fn the_library_is_used_where_one_is_named_and_the_engine_within_where_none_is() 
 }
 
 #[test]
+fn the_library_keeps_and_reports_nothing() {
+    let Some(library) = library() else { return };
+    let dir = Dir::indexed(&[("a.md", "Shut down the daemon.\n")]);
+    let doctor = builtin(&dir, &["doctor", "--json"]).env("ORT_DYLIB_PATH", library).env("ORT_DISABLE_TELEMETRY", "0");
+    let doctor = doctor.ok().json();
+    assert!(detail(&check(&doctor, "embedding_model")).contains(" on ONNX Runtime "), "{doctor}");
+    let left: Vec<_> = std::fs::read_dir(dir.home()).expect("a home").flatten().map(|entry| entry.path()).collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
 fn a_library_that_cannot_be_used_is_passed_over_with_a_reason() {
     let dir = Dir::indexed(&[("a.md", "Shut down the daemon.\n")]);
     let passed_over = |library: &Path, why: &str| {
@@ -191,6 +202,7 @@ fn both_engines_give_the_same_vectors() {
         let mut command = Command::new(std::env::current_exe().expect("this program"));
         command.args(["--ignored", "--exact", "engines::vectors_of_one_engine"]);
         command.env("KEBAB_TEST_LIBRARY", library).env("KEBAB_TEST_TEXTS", &file).env("KEBAB_TEST_VECTORS", &out);
+        command.env("ORT_DISABLE_TELEMETRY", "1");
         let output = command.output().expect("a process");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
         serde_json::from_slice(&std::fs::read(out).expect("vectors")).expect("JSON")

@@ -54,6 +54,11 @@ pub fn find(places: &RuntimeLibrary) -> (Option<Found>, Vec<String>) {
     (None, rejected)
 }
 
+/// The variable and the value that keep the library from reporting its use to its maker: released builds of 1.29 and
+/// later do that, and keep an identifier and a queue in the home folder, unless it is set before they start. Set it
+/// before the first thread is started; a library is passed over where it is not.
+pub const NO_REPORTS: (&str, &str) = ("ORT_DISABLE_TELEMETRY", "1");
+
 const PREFIX: &str = if cfg!(windows) { "onnxruntime" } else { "libonnxruntime" };
 
 /// Files of a folder that carry the name of the library, the newest version first.
@@ -80,6 +85,10 @@ fn numbers(name: &str) -> Vec<u32> {
 
 /// Opens a library and asks it what `ort` will ask.
 fn examine(path: &Path) -> Result<Found, String> {
+    let (name, value) = NO_REPORTS;
+    if std::env::var_os(name).is_none_or(|set| set != value) {
+        return Err(format!("{name} is not {value}, and it would report to its maker"));
+    }
     require_whole(path)?;
     // SAFETY: loading runs the library's initialisers; that they are sound is what naming or installing it asserts.
     let library = unsafe { Library::new(path) }.map_err(|error| error.to_string())?;

@@ -79,6 +79,10 @@ impl Local {
         // What does not fit together shows at the first text.
         local.query("")?;
         give_back();
+        if let (Graph::Bytes(graph), spec::Tokenizer::Bytes(vocabulary)) = (&local.graph, &files.tokenizer) {
+            forget(graph);
+            forget(vocabulary);
+        }
         Ok(local)
     }
 
@@ -230,6 +234,27 @@ pub fn give_back() {
         // SAFETY: it may be called at any time, from any thread.
         unsafe { malloc_trim(0) };
     }
+}
+
+/// Files within the program were read to load them; their pages are read again from it should they be wanted again.
+fn forget(file: &'static [u8]) {
+    #[cfg(target_os = "linux")]
+    {
+        const DONT_NEED: std::ffi::c_int = 4;
+        unsafe extern "C" {
+            fn madvise(start: *const u8, length: usize, advice: std::ffi::c_int) -> std::ffi::c_int;
+        }
+        // Whole pages within the file, whatever their size here.
+        const PAGE: usize = 1 << 16;
+        let begin = file.as_ptr().align_offset(PAGE);
+        let length = file.len().saturating_sub(begin) / PAGE * PAGE;
+        if length > 0 {
+            // SAFETY: the range lies within a constant, which is a mapping of the program's file that nothing writes.
+            unsafe { madvise(file.as_ptr().wrapping_add(begin), length, DONT_NEED) };
+        }
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = file;
 }
 
 #[cfg(test)]

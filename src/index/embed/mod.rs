@@ -25,6 +25,8 @@ use std::sync::atomic::AtomicBool;
 use crate::config::{BUILTIN, EmbeddingApi, EmbeddingModel, ModelSource};
 use crate::error::{Error, Result};
 #[cfg(feature = "onnx")]
+pub use library::NO_REPORTS;
+#[cfg(feature = "onnx")]
 use local::{Local, Sessions};
 use remote::Remote;
 pub use rerank::Reranker;
