@@ -13,6 +13,7 @@ use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::index::Index;
 use crate::index::embed::{Embedder, Reranker};
+use crate::index::vector::graph::Keeper;
 use crate::store::{FileIdentity, Interrupted, Reader, segments_folder};
 use slot::Loader;
 
@@ -25,6 +26,8 @@ pub struct Kb {
     /// A request has stored texts that it did not embed.
     texts_left: Mutex<bool>,
     texts_came: Condvar,
+    /// The graph of a process that stays.
+    pub graphs: Keeper,
     embedder: Arc<Loader<Embedder>>,
     reranker: Arc<Loader<Reranker>>,
 }
@@ -61,6 +64,7 @@ impl Kb {
             under_way: Mutex::default(),
             texts_left: Mutex::default(),
             texts_came: Condvar::new(),
+            graphs: Keeper::default(),
             embedder: Arc::default(),
             reranker: Arc::default(),
         })

@@ -9,7 +9,7 @@
 //!                                              │
 //!      Kb { config, connections, snapshot: Arc<Index> }
 //!                                              │
-//!      index: terms → posting lists → best chunks; the store hydrates k of them
+//!      index: terms → posting lists ∥ query → vector → scan or graph; fuse; the store hydrates k of the best
 //!
 //! files ─ ingest: walk → prepare (parse, chunk, weigh) ─► store, one transaction ─► segment, revision + 1
 //!         then, batch by batch: chunks without vectors → embed ─► segment of vectors, revision + 1
@@ -24,7 +24,7 @@
 //! | [`endpoint`] | one HTTP request to a model server, its deadline and its failures | minreq |
 //! | [`llm`] | a chat call to a language model, streamed, in two dialects | |
 //! | [`store`] | the source of truth: documents, texts, chunks, the list of segments | rusqlite |
-//! | [`index`] | the immutable snapshot: terms, posting lists, top-k, snippets, vectors | bm25, bitpacking, memmap2 |
+//! | [`index`] | the immutable snapshot: terms, posting lists, top-k, snippets; vectors, their scan and their graph; the fusion of evidence | bm25, bitpacking, memmap2, instant_distance |
 //! | [`index::embed`] | texts → unit vectors: the model within the program, a folder's or an endpoint's; the cross-encoder | ort, ort_tract, tokenizers, libloading |
 //! | [`ingest`] | files → documents → chunks → store and index, then vectors; parsing and chunking are pure functions | rayon, ignore, pulldown-cmark, html5gum |
 //! | [`kb`] | configuration, connections, the current snapshot | |
@@ -48,6 +48,7 @@
 //! - Chunk rows ascend within a segment and ranges of segments are disjoint, so a row leads to its segment. Vectors lie
 //!   in segments of their own; whatever happens to those, searching by words goes on.
 //! - A vector's key is the hash of model and text: no text is given to a model twice, and vectors of two never mix.
+//! - A hit's score depends on query, chunk and corpus alone, not on the page or on the other candidates.
 //! - Equal scores are broken by chunk row. Sums of impacts are integers, so skipping work changes no score.
 //! - Text is stored once, as decoded from its file; a chunk is a range of it, and its lines are the file's lines.
 //! - Documents are never written to.

@@ -313,6 +313,21 @@ pub struct VectorEntry {
     pub tombstones: Bits,
 }
 
+/// How what words and what meaning say of a chunk are weighed against each other; both values lie on a flat optimum.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Weights {
+    /// Of BM25.
+    pub lambda: f32,
+    /// The count of chance neighbours at which closeness begins to say something.
+    pub c: f32,
+}
+
+impl Default for Weights {
+    fn default() -> Self {
+        Weights { lambda: 0.7, c: 20.0 }
+    }
+}
+
 /// Which documents a search is about: AND across fields, OR inside a list.
 #[derive(Debug, Clone, Default)]
 pub struct Filter {

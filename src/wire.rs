@@ -158,7 +158,34 @@ pub struct Trace {
     pub lexical: Vec<TraceEntry>,
     pub vector: Vec<TraceEntry>,
     pub rrf_inputs: Vec<FusionInput>,
+    /// What closeness to this query says, by script group; empty where nothing was compared.
+    pub fit: Vec<TraceFit>,
+    /// How the nearest vectors were found.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nearest_by: Option<NearestBy>,
     pub timing: Timing,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum NearestBy {
+    /// Exact.
+    Scan,
+    Graph,
+}
+
+/// ln E(cosine) = ln k + ln(chunks of the store / chunks) − (cosine − theta) / beta, for the chunks of one script.
+#[derive(Debug, Clone, Serialize)]
+pub struct TraceFit {
+    pub group: &'static str,
+    pub chunks: usize,
+    /// Whose cosines the numbers are read off: the group's, the store's, or none, where order takes their place.
+    pub of: &'static str,
+    pub k: Option<usize>,
+    pub theta: Option<f32>,
+    pub beta: Option<f32>,
+    /// The query's words are mostly of the other script.
+    pub blind: bool,
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -176,13 +203,21 @@ pub struct FusionInput {
     pub lexical_rank: Option<usize>,
     pub vector_rank: Option<usize>,
     pub fusion_score: f32,
+    pub lexical_score: Option<f32>,
+    pub vector_score: Option<f32>,
+    /// In nats; null where nothing was fused.
+    pub lexical_evidence: Option<f32>,
+    pub vector_evidence: Option<f32>,
 }
 
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Timing {
     pub lexical_ms: f64,
+    /// Beside the lexical search, waiting for the model included.
+    pub embedding_ms: f64,
     pub vector_ms: f64,
     pub fusion_ms: f64,
+    pub rerank_ms: f64,
     pub total_ms: f64,
 }
 

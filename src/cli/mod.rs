@@ -208,7 +208,10 @@ fn mcp(session: &Session, args: &McpArgs, flags: &config::Flags) -> Outcome {
     }
     let kb = load(flags).and_then(Kb::open).map(Arc::new);
     match &kb {
-        Ok(kb) => kb.config.warnings.iter().for_each(|warning| log::warn(warning)),
+        Ok(kb) => {
+            kb.graphs.allow();
+            kb.config.warnings.iter().for_each(|warning| log::warn(warning));
+        }
         Err(error) => log::warn(&format!("{error}; {}", error.hint().unwrap_or_default())),
     }
     let transport = match args.transport {

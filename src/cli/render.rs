@@ -108,10 +108,19 @@ pub fn trace(out: Out, style: Style, trace: &Trace) -> io::Result<()> {
             writeln!(out, "  {rank:>4}  {score:>8.3}  {chunk_id}  {}", clean_line(doc_path))?;
         }
     }
+    for fit in &trace.fit {
+        let number = |number: Option<f32>| number.map_or("-".to_owned(), |number| format!("{number:.4}"));
+        let (theta, beta) = (number(fit.theta), number(fit.beta));
+        let blind = if fit.blind { ", blind" } else { "" };
+        let line = format!("  fit of {}: {} chunks, by {}, θ {theta}, β {beta}{blind}", fit.group, fit.chunks, fit.of);
+        writeln!(out, "{}", heading(line))?;
+    }
     writeln!(out, "{}", heading(format!("  fused: {} inputs, {:.2} ms", trace.rrf_inputs.len(), timing.fusion_ms)))?;
     let rank = |rank: Option<usize>| rank.map_or("-".to_owned(), |rank| rank.to_string());
+    let nats = |nats: Option<f32>| nats.map_or(String::new(), |nats| format!(" ({nats:.2})"));
     for input in &trace.rrf_inputs {
-        let (lexical, vector) = (rank(input.lexical_rank), rank(input.vector_rank));
+        let lexical = rank(input.lexical_rank) + &nats(input.lexical_evidence);
+        let vector = rank(input.vector_rank) + &nats(input.vector_evidence);
         writeln!(out, "  {:>14.3}  {}  lexical {lexical}, vector {vector}", input.fusion_score, input.chunk_id)?;
     }
     Ok(())

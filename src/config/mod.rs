@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
 
 use crate::error::{Error, Result};
-use crate::model::{ChunkLimits, Trust};
+use crate::model::{ChunkLimits, Trust, Weights};
 pub use address::{Secret, address, is_local};
 pub use keys::nearest;
 use keys::{File, expand};
@@ -32,6 +32,7 @@ pub struct Config {
     /// Absolute. It may lie inside a root, never around one.
     pub data_dir: PathBuf,
     pub ingest: Ingest,
+    pub index: Index,
     pub search: Search,
     pub models: Models,
     /// What answers questions; None where nothing of it is configured.
@@ -66,7 +67,15 @@ pub struct Ingest {
 }
 
 #[derive(Debug, Clone, PartialEq)]
+pub struct Index {
+    /// A server asks a graph about more vectors than this; the rest is scanned.
+    pub graph_above: usize,
+}
+
+#[derive(Debug, Clone, PartialEq)]
 pub struct Search {
+    /// Of words and of meaning.
+    pub fusion: Weights,
     pub default_k: usize,
     pub snippet_chars: usize,
     /// 0: no document is ever stale.
@@ -112,7 +121,16 @@ pub fn load(flags: &Flags, env: Env, cwd: &Path) -> Result<Config> {
         allowed_dirs: allowed_dirs(&layers, &mut warnings)?,
         limits: chunk_limits(&layers.file)?,
     };
+    let index = Index {
+        graph_above: layers.file.whole("index.graph_above", 0..=u64::from(u32::MAX))?.unwrap_or(200_000) as usize,
+    };
+    let usual = Weights::default();
+    let fusion = Weights {
+        lambda: layers.file.number("search.fusion.lambda", 0.0..=100.0)?.map_or(usual.lambda, |lambda| lambda as f32),
+        c: layers.file.number("search.fusion.c", 0.001..=1e9)?.map_or(usual.c, |c| c as f32),
+    };
     let search = Search {
+        fusion,
         default_k: layers.whole("KEBAB_SEARCH_DEFAULT_K", "search.default_k", 1..=100)?.unwrap_or(10) as usize,
         snippet_chars: layers.file.whole("search.snippet_chars", 20..=10_000)?.unwrap_or(240) as usize,
         stale_threshold_days: layers.file.whole("search.stale_threshold_days", 0..=36_500)?.unwrap_or(0) as u32,
@@ -122,7 +140,7 @@ pub fn load(flags: &Flags, env: Env, cwd: &Path) -> Result<Config> {
     let rag = llm::rag(&layers)?;
     let readonly = readonly(env)? || flags.readonly;
     let file = layers.file.path;
-    Ok(Config { sources, root_is_named, data_dir, ingest, search, models, llm, rag, readonly, warnings, file })
+    Ok(Config { sources, root_is_named, data_dir, ingest, index, search, models, llm, rag, readonly, warnings, file })
 }
 
 /// Where values come from, lowest layer last.

@@ -88,7 +88,9 @@ fn without_a_file_everything_has_a_default() {
     assert!(!config.root_is_named && !config.readonly);
     assert_eq!(config.ingest.max_file_bytes, 16_777_216);
     assert_eq!(config.ingest.limits, ChunkLimits { target_tokens: 320, overlap_tokens: 0, max_tokens: 448 });
-    assert_eq!(config.search, Search { default_k: 10, snippet_chars: 240, stale_threshold_days: 0 });
+    let fusion = Weights { lambda: 0.7, c: 20.0 };
+    assert_eq!(config.search, Search { fusion, default_k: 10, snippet_chars: 240, stale_threshold_days: 0 });
+    assert_eq!(config.index.graph_above, 200_000);
     assert_eq!((config.warnings, config.file), (vec![], None));
 }
 
@@ -98,7 +100,8 @@ fn every_key_of_the_file_is_read() {
         "[workspace]\nroot = '~/notes'\nexclude = ['*.tmp']\n[[workspace.sources]]\nid = 'o'\nroot = '../../other'\n\
          exclude = ['x/']\ntrust_level = 'secondary'\nsource_type = 'reference'\n[storage]\ndata_dir = 'index'\n\
          [ingest]\nmax_file_bytes = 1024\nallowed_dirs = ['${HERE}/other']\n[ingest.chunking]\ntarget_tokens = 100\n\
-         overlap_tokens = 10\nmax_chunk_tokens = 200\n[search]\ndefault_k = 5\nsnippet_chars = 100\nstale_threshold_days = 30\n",
+         overlap_tokens = 10\nmax_chunk_tokens = 200\n[search]\ndefault_k = 5\nsnippet_chars = 100\nstale_threshold_days = 30\n\
+         [search.fusion]\nlambda = 0.5\nc = 50\n[index]\ngraph_above = 1000\n",
     );
     let here = place.base.to_str().unwrap().to_owned();
     let place = place.set("HERE", &here);
@@ -116,7 +119,9 @@ fn every_key_of_the_file_is_read() {
     assert_eq!(config.ingest.max_file_bytes, 1024);
     assert_eq!(config.ingest.allowed_dirs, [place.path("other")]);
     assert_eq!(config.ingest.limits, ChunkLimits { target_tokens: 100, overlap_tokens: 10, max_tokens: 200 });
-    assert_eq!(config.search, Search { default_k: 5, snippet_chars: 100, stale_threshold_days: 30 });
+    let fusion = Weights { lambda: 0.5, c: 50.0 };
+    assert_eq!(config.search, Search { fusion, default_k: 5, snippet_chars: 100, stale_threshold_days: 30 });
+    assert_eq!(config.index.graph_above, 1000);
     assert_eq!((config.warnings, config.file), (vec![], Some(place.config_file())));
 }
 

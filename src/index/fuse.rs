@@ -7,20 +7,7 @@
 //!
 //! Pure functions. Refuses: candidates, texts, and anything of an index.
 
-/// How the two sides are weighed; both values lie on a flat optimum.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Weights {
-    /// Of BM25.
-    pub lambda: f32,
-    /// The count of chance neighbours at which closeness begins to say something.
-    pub c: f32,
-}
-
-impl Default for Weights {
-    fn default() -> Self {
-        Weights { lambda: 0.7, c: 20.0 }
-    }
-}
+use crate::model::Weights;
 
 /// How many chunks are close to a query by chance: ln E(cos) = ln k + shift − (cos − θ)/β.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -89,7 +89,7 @@ pub struct Accept<'b> {
 }
 
 impl Accept<'_> {
-    fn takes_all(&self) -> bool {
+    pub fn is_open(&self) -> bool {
         self.documents.is_none() && self.chunks.is_none()
     }
 
@@ -399,7 +399,7 @@ fn scan(live: &Live, place: usize, mut terms: Vec<Weighted<'_>>, accept: &Accept
                     }
                     if total + left >= best.threshold()
                         && !tombstones.has(ordinal as usize)
-                        && (accept.takes_all() || accept.takes(segment.rows(ordinal)?))
+                        && (accept.is_open() || accept.takes(segment.rows(ordinal)?))
                     {
                         best.offer(total, Place { segment: place, ordinal });
                     }

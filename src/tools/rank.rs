@@ -20,13 +20,16 @@ pub fn rank(
     documents: Option<&Bits>,
     limit: usize,
     hints: &mut Vec<String>,
-) -> Result<Vec<Scored>> {
+) -> Result<ByWords> {
     let accept = Accept { documents, chunks: None };
     if query.terms.is_empty() {
-        return literal(view, &input.query, &accept, limit, hints);
+        let best = literal(view, &input.query, &accept, limit, hints)?;
+        let mut held = Bits::default();
+        best.iter().for_each(|scored| held.insert(scored.rows.chunk as usize));
+        return Ok(ByWords { best, held: query.only_phrases.then_some(held), phrase: None });
     }
     if query.phrases.is_empty() {
-        return lexical::top(&view.index, query, &accept, limit);
+        return Ok(ByWords { best: lexical::top(&view.index, query, &accept, limit)?, held: None, phrase: None });
     }
     let Holders { chunks: holders, about, unread } = phrase_holders(view, query, &accept)?;
     let bonus = lexical::idf(&view.index, about) * MAX_WEIGHT * query.phrases.len() as f32;
@@ -49,7 +52,31 @@ pub fn rank(
         ranked.sort_by(|a, b| b.score.total_cmp(&a.score).then(a.rows.chunk.cmp(&b.rows.chunk)));
         ranked.truncate(limit);
     }
-    Ok(ranked)
+    let held = query.only_phrases.then(|| holders.clone());
+    Ok(ByWords { best: ranked, held, phrase: Some((holders, bonus)) })
+}
+
+/// What a query's words find.
+#[derive(Debug)]
+pub struct ByWords {
+    /// The best first.
+    pub best: Vec<Scored>,
+    /// The only chunks that may be hits, whoever finds them: those that hold all of a query that is quoted as a whole.
+    pub held: Option<Bits>,
+    /// The chunks that hold the phrases, and what that adds to their scores.
+    phrase: Option<(Bits, f32)>,
+}
+
+impl ByWords {
+    /// The scores of chunks that are not among the best; 0 for one that no word matches.
+    pub fn scores_of(&self, view: &View, query: &Query, chunks: &[Rows]) -> Result<Vec<f32>> {
+        let mut scores = lexical::scores_of(&view.index, query, chunks)?;
+        if let Some((holders, bonus)) = &self.phrase {
+            let holding = chunks.iter().zip(&mut scores).filter(|(rows, _)| holders.has(rows.chunk as usize));
+            holding.for_each(|(_, score)| *score += bonus);
+        }
+        Ok(scores)
+    }
 }
 
 /// What of a query without terms is looked for.

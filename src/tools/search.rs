@@ -9,15 +9,17 @@ use unicode_normalization::UnicodeNormalization;
 
 use super::args::Args;
 use super::freshness::{Freshness, Judge};
-use super::rank::{Texts, needle, rank};
+use super::hybrid::{Findings, Found, Means, find};
+use super::rank::{Texts, needle};
+use super::rerank::rerank;
 use super::with_repair;
 use crate::error::{Error, Result};
 use crate::index;
-use crate::index::lexical::{Query, Scored};
+use crate::index::lexical::Query;
 use crate::index::snippet::{Match, Matcher, window};
 use crate::ingest::{chunk, nanoseconds};
 use crate::kb::{Kb, View};
-use crate::model::{Filter, Media, Mode, ScoreKind, Trust};
+use crate::model::{Filter, Media, Mode, Rows, Trust};
 use crate::store::{ChunkRow, DocumentRow};
 use crate::wire::{
     Citation, FusionInput, Hit, Retrieval, SearchHitV1, SearchResponse, SearchResponseV1, Timing, Trace, TraceEntry,
@@ -89,7 +91,7 @@ impl SearchInput {
         format!("{:?}", (&self.query, self.mode(), rest, globs, self.drop_weak))
     }
 
-    fn mode(&self) -> Mode {
+    pub fn mode(&self) -> Mode {
         self.mode.unwrap_or(Mode::Hybrid)
     }
 }
@@ -102,54 +104,48 @@ const MAX_SNIPPET_CHARS: u64 = 100_000;
 pub const WEAK_SHARE: f32 = 0.4;
 
 pub fn run(kb: &Kb, input: &SearchInput) -> Result<SearchResponse> {
-    if input.mode() == Mode::Vector {
-        return Err(Error::ModelUnreachable {
-            endpoint: String::new(),
-            model: "none".into(),
-            cause: "this build has no embedding model".into(),
-            hint: "Search with mode \"lexical\", or \"hybrid\", which answers lexically here.".into(),
-        });
-    }
     with_repair(kb, || kb.read(|view| search(kb, view, input)))
 }
 
 fn search(kb: &Kb, view: &View, input: &SearchInput) -> Result<SearchResponse> {
     let started = Instant::now();
     let binding = binding(view, input)?;
-    let offset = input.cursor.as_deref().map_or(Ok(0), |cursor| parse_cursor(cursor, &binding))?;
+    let cursor = input.cursor.as_deref().map(|cursor| parse_cursor(cursor, &binding)).transpose()?;
+    let offset = cursor.as_ref().map_or(0, |cursor| cursor.offset);
     let k = input.k.unwrap_or(kb.config.search.default_k);
     let accept = (!input.filter.is_open()).then(|| view.store.select(&input.filter)).transpose()?;
     let query = Query::parse(&input.query);
 
     let mut hints = Vec::new();
     // One more than the page shows whether another page follows.
-    let mut ranked = rank(view, input, &query, accept.as_ref(), offset + k + 1, &mut hints)?;
-    if input.drop_weak
-        && let Some(floor) = ranked.first().map(|first| WEAK_SHARE * first.score)
-    {
-        ranked.retain(|scored| scored.score >= floor);
+    let mut findings = find(kb, view, input, &query, accept.as_ref(), offset + k + 1, &mut hints)?;
+    if input.mode() == Mode::Hybrid {
+        rerank(kb, view, input, &mut findings, &mut hints)?;
     }
-    let lexical_ms = milliseconds(started);
+    let means = means_word(kb, &findings.means);
+    if cursor.is_some_and(|cursor| cursor.means != means) {
+        return Err(Error::StaleCursor);
+    }
+    if input.drop_weak {
+        findings.found.retain(|found| !found.weak);
+    }
+    let found = &findings.found;
 
     let mut page = Page::new(kb, view, &query, input)?;
-    let best = ranked.first().map_or(0.0, |first| first.score);
-    for (i, scored) in ranked.iter().enumerate().skip(offset).take(k) {
-        page.add(i + 1, *scored, scored.score < WEAK_SHARE * best)?;
+    for (i, found) in found.iter().enumerate().skip(offset).take(k) {
+        page.add(i + 1, found, &findings.means)?;
     }
     let truncated = page.fit(input.max_tokens);
     let shown = offset + page.entries.len();
-    let next_cursor = (shown < ranked.len()).then(|| format!("{binding}{shown:08x}"));
+    let next_cursor = (shown < found.len()).then(|| format!("{binding}{means}{shown:08x}"));
 
-    if input.mode() == Mode::Hybrid {
-        hints.push("This build has no embedding model, so the answer is lexical.".into());
-    }
     hints.extend(page.stale_hint());
     hints.extend(kb.interrupted().map(|before| {
         format!("The ingest begun at {} was interrupted; this answers from the whole corpus before it. Run `kebab-lite ingest`.", before.since)
     }));
     let hits: Vec<Hit> = page.entries.into_iter().map(|entry| entry.hit).collect();
-    let trace = input.trace.then(|| trace(view, &ranked)).transpose()?;
-    let timing = Timing { lexical_ms, total_ms: milliseconds(started), ..Timing::default() };
+    let trace = input.trace.then(|| trace(view, &findings)).transpose()?;
+    let timing = Timing { total_ms: milliseconds(started), ..findings.timing };
     Ok(SearchResponse {
         schema_version: SearchResponseV1,
         hits,
@@ -193,8 +189,8 @@ impl<'p> Page<'p> {
         })
     }
 
-    fn add(&mut self, rank: usize, scored: Scored, weak: bool) -> Result<()> {
-        let (document, chunk, text) = self.texts.read(scored.rows)?;
+    fn add(&mut self, rank: usize, found: &Found, means: &Means) -> Result<()> {
+        let (document, chunk, text) = self.texts.read(found.rows)?;
         let freshness = match self.judged.iter().find(|(row, _)| *row == document.row) {
             Some((_, freshness)) => *freshness,
             None => {
@@ -206,9 +202,9 @@ impl<'p> Page<'p> {
         let hit = Hit {
             schema_version: SearchHitV1,
             rank,
-            score: scored.score,
-            score_kind: ScoreKind::Bm25,
-            weak,
+            score: found.score,
+            score_kind: found.kind,
+            weak: found.weak,
             chunk_id: chunk.chunk_id,
             doc_id: document.doc_id,
             doc_path: document.path.clone(),
@@ -218,15 +214,15 @@ impl<'p> Page<'p> {
             snippet: String::new(),
             snippet_full_text: false,
             retrieval: Retrieval {
-                method: Mode::Lexical,
-                fusion_score: scored.score,
-                lexical_score: Some(scored.score),
-                vector_score: None,
-                lexical_rank: Some(rank),
-                vector_rank: None,
+                method: means.method,
+                fusion_score: found.fused,
+                lexical_score: found.lexical,
+                vector_score: found.vector,
+                lexical_rank: found.lexical_rank,
+                vector_rank: found.vector_rank,
             },
             index_version: index::VERSION,
-            embedding_model: None,
+            embedding_model: found.vector.and_then(|_| means.model.clone()),
             chunker_version: chunk::VERSION,
             indexed_at: time_text(document.indexed_ns),
             stale: freshness.is_stale(),
@@ -339,29 +335,34 @@ fn section(chunk: &ChunkRow) -> Option<String> {
     chunk.chunk.symbol.clone().or_else(|| chunk.chunk.heading_path.last().cloned())
 }
 
-fn trace(view: &View, ranked: &[Scored]) -> Result<Trace> {
-    let mut lexical = Vec::with_capacity(ranked.len());
-    for (i, scored) in ranked.iter().enumerate() {
-        let document = view.store.document(scored.rows.document)?;
-        let chunk_id = view.store.chunk(scored.rows.chunk)?.chunk_id;
-        lexical.push(TraceEntry {
-            chunk_id,
-            doc_id: document.doc_id,
-            doc_path: document.path,
-            rank: i + 1,
-            score: scored.score,
-        });
-    }
-    let rrf_inputs = lexical
-        .iter()
-        .map(|entry| FusionInput {
-            chunk_id: entry.chunk_id,
-            lexical_rank: Some(entry.rank),
-            vector_rank: None,
-            fusion_score: entry.score,
+fn trace(view: &View, findings: &Findings) -> Result<Trace> {
+    let entry = |rank: usize, rows: Rows, score: f32| -> Result<TraceEntry> {
+        let document = view.store.document(rows.document)?;
+        let chunk_id = view.store.chunk(rows.chunk)?.chunk_id;
+        Ok(TraceEntry { chunk_id, doc_id: document.doc_id, doc_path: document.path, rank, score })
+    };
+    let lexical = (1..).zip(&findings.lexical).map(|(rank, scored)| entry(rank, scored.rows, scored.score));
+    let vector = (1..).zip(&findings.vector).map(|(rank, near)| entry(rank, near.rows, near.cosine));
+    let input = |found: &Found| -> Result<FusionInput> {
+        Ok(FusionInput {
+            chunk_id: view.store.chunk(found.rows.chunk)?.chunk_id,
+            lexical_rank: found.lexical_rank,
+            vector_rank: found.vector_rank,
+            fusion_score: found.fused,
+            lexical_score: found.lexical,
+            vector_score: found.vector,
+            lexical_evidence: found.evidence.map(|(words, _)| words),
+            vector_evidence: found.evidence.map(|(_, meaning)| meaning),
         })
-        .collect();
-    Ok(Trace { lexical, vector: Vec::new(), rrf_inputs, timing: Timing::default() })
+    };
+    Ok(Trace {
+        lexical: lexical.collect::<Result<_>>()?,
+        vector: vector.collect::<Result<_>>()?,
+        rrf_inputs: findings.found.iter().map(input).collect::<Result<_>>()?,
+        fit: findings.fit.clone(),
+        nearest_by: findings.nearest_by,
+        timing: Timing::default(),
+    })
 }
 
 /// Sixteen hex digits that stand for the query, its filters and the state of the corpus.
@@ -371,9 +372,22 @@ fn binding(view: &View, input: &SearchInput) -> Result<String> {
     Ok(blake3::hash(bound.as_bytes()).to_hex()[..16].to_owned())
 }
 
-fn parse_cursor(cursor: &str, binding: &str) -> Result<usize> {
-    let offset = cursor.strip_prefix(binding).filter(|offset| offset.len() == 8);
-    offset.and_then(|offset| usize::from_str_radix(offset, 16).ok()).ok_or(Error::StaleCursor)
+/// Four hex digits that stand for what the answer was made with.
+fn means_word(kb: &Kb, means: &Means) -> String {
+    let bound = format!("{:?}", (means, kb.config.search.fusion));
+    blake3::hash(bound.as_bytes()).to_hex()[..4].to_owned()
+}
+
+struct Cursor {
+    means: String,
+    offset: usize,
+}
+
+fn parse_cursor(cursor: &str, binding: &str) -> Result<Cursor> {
+    let rest = cursor.strip_prefix(binding).filter(|rest| rest.len() == 12 && rest.is_ascii());
+    let (means, offset) = rest.map(|rest| rest.split_at(4)).ok_or(Error::StaleCursor)?;
+    let offset = usize::from_str_radix(offset, 16).map_err(|_| Error::StaleCursor)?;
+    Ok(Cursor { means: means.to_owned(), offset })
 }
 
 fn glob(args: &mut Args, name: &'static str) -> Result<Option<GlobMatcher>> {
@@ -394,6 +408,6 @@ pub fn time_text(nanoseconds: i64) -> String {
     Timestamp::from_nanosecond(i128::from(nanoseconds)).unwrap_or_default().to_string()
 }
 
-fn milliseconds(since: Instant) -> f64 {
+pub fn milliseconds(since: Instant) -> f64 {
     since.elapsed().as_secs_f64() * 1000.0
 }

@@ -77,7 +77,12 @@ pub fn cosines(vectors: &[&LiveVectors], question: &Question, chunks: &[Rows]) -
 
 impl Question {
     pub fn new(vector: Vec<f32>) -> Question {
-        Question { words: Query16::new(&vector), kernel: Kernel::fastest(), vector }
+        Question::with_kernel(vector, Kernel::fastest())
+    }
+
+    /// By one of `Kernel::available`.
+    pub fn with_kernel(vector: Vec<f32>, kernel: Kernel) -> Question {
+        Question { words: Query16::new(&vector), kernel, vector }
     }
 
     pub fn dimensions(&self) -> usize {
@@ -137,7 +142,7 @@ fn scan(
 ) -> Result<()> {
     let columns = live.segment.columns()?;
     let unit = question.words.unit * 256.0;
-    let all = accept.documents.is_none() && accept.chunks.is_none() && live.tombstones.is_empty();
+    let all = accept.is_open() && live.tombstones.is_empty();
     let taken = |place: usize| all || !live.tombstones.has(place) && accept.takes(columns.rows(place));
     let mut sums = [0; BLOCK];
     // The windows of a chunk lie side by side; the nearest of them stands for it.
