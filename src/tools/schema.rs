@@ -49,7 +49,7 @@ const CAPABILITIES: &[(&str, bool)] = &[
     ("search_cache", false),
     ("single_file_ingest", true),
     ("streaming_ask", true),
-    ("vector_search", false),
+    ("vector_search", true),
 ];
 
 const PARSERS: &[&str] = &["markdown", "rst", "asciidoc", "org", "html", "code", "text"];

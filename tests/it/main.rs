@@ -15,6 +15,7 @@ mod fetch;
 mod harness;
 mod http;
 mod http_life;
+mod hybrid;
 mod ingest;
 mod ingest_config;
 mod ingest_one;
