@@ -105,7 +105,7 @@ pub fn rag(layers: &Layers) -> Result<Rag> {
 }
 
 /// Chosen on the questions of `tests/ask/questions.jsonl`: no answerable one lies below it.
-const SCORE_GATE: f64 = 0.15;
+const SCORE_GATE: f64 = 0.2;
 
 /// A key of the environment; what is wrong with one is told without it.
 fn secret(name: &str, env: Env) -> Result<Option<Secret>> {

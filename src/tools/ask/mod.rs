@@ -27,7 +27,7 @@ use super::search::{self, SearchInput};
 use crate::error::{Error, Result};
 use crate::ingest::chunk::estimate_tokens;
 use crate::ingest::nanoseconds;
-use crate::kb::Kb;
+use crate::kb::{Kb, Slot};
 use crate::llm::{Chat, Llm, Message, Reply, Role};
 use crate::model::{Id, Mode};
 use crate::store::{Exchange, Sessions};
@@ -62,6 +62,9 @@ const PROMPT_TOKENS: usize = 500;
 /// How many passages an extractive answer quotes, and how long each quotation is at most, in characters.
 const QUOTED: usize = 3;
 const QUOTED_CHARS: usize = 400;
+
+/// A passage that holds less than this share of what the best one holds of the question is not quoted beside it.
+const QUOTED_SHARE: f64 = 0.6;
 
 pub fn run(kb: &Kb, input: &AskInput, stop: &AtomicBool, watch: Watch) -> Result<Answer> {
     let extractive = input.extractive.unwrap_or(kb.config.rag.extractive);
@@ -367,6 +370,7 @@ impl Asking<'_> {
         match broken {
             None => Ok(text),
             Some(error) => {
+                draft.reply = Some(text);
                 if !matches!(error, Error::Cancelled) {
                     draft.hints.push(format!("The model's answer broke off: {error}."));
                 }
@@ -387,6 +391,18 @@ impl Asking<'_> {
             answer: draft.answer.clone(),
         };
         Sessions::create(self.kb.data_dir())?.add(id, &turn, nanoseconds(Timestamp::now()))
+    }
+
+    /// The model whose vectors found any of the hits.
+    fn embedding(&self, hits: &[Hit]) -> Option<AnswerModel> {
+        let id = hits.iter().find_map(|hit| hit.embedding_model.clone())?;
+        // It has just been used, so it is loaded.
+        match self.kb.embedder(Duration::ZERO) {
+            Slot::Ready(model) => {
+                Some(AnswerModel { id, provider: model.provider().into(), dimensions: Some(model.dimensions()) })
+            }
+            Slot::Off | Slot::Loading | Slot::Failed(_) => None,
+        }
     }
 
     fn finish(&self, draft: Draft) -> Answer {
@@ -417,7 +433,7 @@ impl Asking<'_> {
             refusal_reason: draft.refusal,
             confidence: draft.confidence,
             model,
-            embedding: None,
+            embedding: self.embedding(&draft.hits),
             prompt_template_version: prompt::VERSION,
             retrieval: AnswerRetrieval {
                 trace_id: Id::of(&[identity.as_bytes()]).to_string(),
@@ -447,7 +463,9 @@ const LEAST_BUDGET: usize = 200;
 
 /// The best passages as they stand: grounded by construction.
 fn quote(draft: &mut Draft) {
-    let best: Vec<&Passage> = draft.passages.iter().filter(|passage| !passage.weak).take(QUOTED).collect();
+    let least = QUOTED_SHARE * draft.top_evidence();
+    let close = |passage: &&Passage| !passage.weak && passage.evidence >= least;
+    let best: Vec<&Passage> = draft.passages.iter().filter(close).take(QUOTED).collect();
     let quotations: Vec<String> = best.iter().map(|passage| quoted(&passage.excerpt, &passage.marker())).collect();
     draft.cited = best.iter().map(|passage| passage.number).collect();
     draft.answer = quotations.join("\n\n");
