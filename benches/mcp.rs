@@ -26,7 +26,7 @@ use kebab_lite::kb::Kb;
 use kebab_lite::model::Mode;
 use kebab_lite::pool::Pool;
 use kebab_lite::tools::{self, search::SearchInput};
-use server::{INITIALIZE, Requests, Server, Work, contains, cpu};
+use server::{INITIALIZE, PATIENCE, Requests, Server, Stalled, Work, contains, cpu};
 use table::{Figure, Target, Unit};
 
 const WORDS_A_CHUNK: usize = 120;
@@ -40,6 +40,11 @@ const STARTS: usize = 40;
 const ROUNDS: usize = 7;
 const ROUND: Duration = Duration::from_secs(1);
 const PINGS: usize = 20_000;
+
+const EMBEDDING: &str = "KEBAB_MODELS_EMBEDDING_PROVIDER";
+
+/// What our own server owes.
+const ANSWER: &str = "an answer in time";
 
 /// A server that is left alone has finished whatever it does in the background.
 const SETTLED: Duration = Duration::from_secs(3);
@@ -57,12 +62,12 @@ fn main() {
     }));
 
     table::head();
-    start(|| folder.server(true)).print("start to the answer to initialize", Target::AtMost(20.0));
+    start(|| folder.server(true)).print("start to the answer to initialize", Target::AtMost(5.0));
     let mut server = Server::ready(folder.server(false));
     pings(&mut server, &ping_lines);
-    search(&mut server, &searches).print("search, one after another", Target::AtMost(2.0));
+    search(&mut server, &searches).print("search, one after another", Target::AtMost(0.3));
     in_flight(&mut server, &searches, &folder);
-    let list = server.ask(TOOLS_LIST).len() as f64;
+    let list = server.ask(TOOLS_LIST).expect(ANSWER).len() as f64;
     Figure::of_sizes(Unit::Kilobytes, vec![list]).print("answer to tools/list", Target::AtMost(8192.0));
     server.end();
     memory(&folder, &searches);
@@ -167,6 +172,8 @@ impl Folder {
                 command.env(kept, value);
             }
         }
+        // Words alone are measured here.
+        command.env(EMBEDDING, "none");
         command.env("HOME", self.base.join("home")).env("USERPROFILE", self.base.join("home"));
         command.arg("--root").arg(self.base.join("root")).arg("--data-dir").arg(self.base.join("data"));
         command
@@ -180,7 +187,8 @@ impl Folder {
     fn kb(&self) -> Kb {
         let flags =
             Flags { root: Some(self.base.join("root")), data_dir: Some(self.base.join("data")), ..Flags::default() };
-        let config = config::load(&flags, &|_| None, &self.base).expect("a configuration");
+        let config = config::load(&flags, &|name| (name == EMBEDDING).then(|| "none".to_owned()), &self.base)
+            .expect("a configuration");
         Kb::open(config).expect("a knowledge base")
     }
 }
@@ -190,7 +198,7 @@ fn start(command: impl Fn() -> Command) -> Figure {
     let times = (0..STARTS).map(|_| {
         let started = Instant::now();
         let mut server = Server::spawn(command());
-        server.ask(INITIALIZE);
+        server.ask(INITIALIZE).expect(ANSWER);
         let time = started.elapsed();
         server.end();
         time
@@ -198,13 +206,12 @@ fn start(command: impl Fn() -> Command) -> Figure {
     Figure::of_times(Unit::Milliseconds, times.collect())
 }
 
-fn ping(server: &mut Server, pings: &Requests, count: usize) -> Figure {
+fn ping(server: &mut Server, pings: &Requests, count: usize) -> Result<Figure, Stalled> {
     let times = pings.lines().cycle().take(count).map(|line| {
         let started = Instant::now();
-        server.ask(line);
-        started.elapsed()
+        server.ask(line).map(|_| started.elapsed())
     });
-    Figure::of_times(Unit::Microseconds, times.collect())
+    Ok(Figure::of_times(Unit::Microseconds, times.collect::<Result<_, _>>()?))
 }
 
 fn search(server: &mut Server, searches: &Requests) -> Figure {
@@ -212,7 +219,7 @@ fn search(server: &mut Server, searches: &Requests) -> Figure {
     for round in 0..2 {
         for request in searches.lines() {
             let started = Instant::now();
-            let answer = server.ask(request);
+            let answer = server.ask(request).expect(ANSWER);
             let time = started.elapsed();
             assert!(contains(answer, br#""isError":false"#), "{}", String::from_utf8_lossy(answer));
             // The first round maps and caches.
@@ -229,16 +236,17 @@ fn pings(server: &mut Server, pings: &Requests) {
     let mut echo = cfg!(unix).then(|| Server::spawn(Command::new("cat")));
     let (mut rates, mut limits, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
-        rates.push(server.load(pings, WINDOW, ROUND).per_second());
+        rates.push(server.load(pings, WINDOW, ROUND).expect(ANSWER).per_second());
         if let Some(echo) = &mut echo {
-            limits.push(echo.load(pings, WINDOW, ROUND).per_second());
+            limits.push(echo.load(pings, WINDOW, ROUND).expect(ANSWER).per_second());
             let count = PINGS / ROUNDS;
-            ratios.push(ping(server, pings, count).typical / ping(echo, pings, count).typical);
+            let (own, echoed) = (ping(server, pings, count), ping(echo, pings, count));
+            ratios.push(own.expect(ANSWER).typical / echoed.expect(ANSWER).typical);
         }
     }
-    ping(server, pings, PINGS).print("ping, one after another", Target::AtMost(100.0));
+    ping(server, pings, PINGS).expect(ANSWER).print("ping, one after another", Target::AtMost(5.0));
     if let Some(echo) = &mut echo {
-        ping(echo, pings, PINGS).print("  the same line echoed by `cat`", Target::None);
+        ping(echo, pings, PINGS).expect(ANSWER).print("  the same line echoed by `cat`", Target::None);
         Figure::of_sizes(Unit::Times, ratios).print("  server : cat, in turn", Target::AtMost(2.0));
     }
     Figure::of_rates(Unit::PerSecond, rates).print("64 pings in flight", Target::AtLeast(200_000.0));
@@ -253,7 +261,7 @@ fn in_flight(server: &mut Server, searches: &Requests, folder: &Folder) {
     let kb = folder.kb();
     let (mut rates, mut direct, mut shares, mut costs) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
-        let served = server.load(searches, WINDOW, ROUND);
+        let served = server.load(searches, WINDOW, ROUND).expect(ANSWER);
         let called = calls(&folder.queries, |input| {
             black_box(tools::search::run(&kb, input).expect("an answer"));
         });
@@ -264,9 +272,9 @@ fn in_flight(server: &mut Server, searches: &Requests, folder: &Folder) {
     }
     Figure::of_rates(Unit::PerSecond, rates).print("64 searches in flight", Target::None);
     Figure::of_rates(Unit::PerSecond, direct).print("  the engine called directly", Target::None);
-    Figure::of_rates(Unit::Percent, shares).print("  server : engine", Target::AtLeast(80.0));
+    Figure::of_rates(Unit::Percent, shares).print("  server : engine", Target::AtLeast(90.0));
     if !costs.is_empty() {
-        Figure::of_rates(Unit::Percent, costs).print("  the engine's share of processor time", Target::AtLeast(80.0));
+        Figure::of_rates(Unit::Percent, costs).print("  the engine's share of processor time", Target::AtLeast(90.0));
     }
 }
 
@@ -305,16 +313,16 @@ fn memory(folder: &Folder, searches: &Requests) {
         let mut server = Server::ready(folder.server(true));
         sleep(SETTLED);
         before.extend(server.resident());
-        server.ask(TOOLS_LIST);
+        server.ask(TOOLS_LIST).expect(ANSWER);
         for request in searches.lines().take(10) {
-            server.ask(request);
+            server.ask(request).expect(ANSWER);
         }
         sleep(SETTLED / 3);
         after.extend(server.resident());
         server.end();
     }
     for (name, seen, target) in [
-        ("memory before any search", before, Target::AtMost(MEBIBYTE * 16.0)),
+        ("memory before any search", before, Target::AtMost(MEBIBYTE * 20.0)),
         ("memory after tools/list and 10 searches", after, Target::AtMost(MEBIBYTE * 32.0)),
     ] {
         if seen.is_empty() {
@@ -343,7 +351,7 @@ fn endings(folder: &Folder, searches: &Requests) {
         time
     });
     let name = "end of stdin to exit, 64 searches in flight";
-    Figure::of_times(Unit::Milliseconds, busy.collect()).print(name, Target::AtMost(1000.0));
+    Figure::of_times(Unit::Milliseconds, busy.collect()).print(name, Target::AtMost(1100.0));
 }
 
 /// The path of the SDK's server.
@@ -380,22 +388,26 @@ fn compare(folder: &Folder, binary: &Path, pings: &Requests) {
         println!("{:>6}{:>14}{:>12}{:>8}{:>16}{:>12}{:>8}", "pair", "64 pings/s", "rmcp", "×", "ping µs", "rmcp", "×");
         let (mut rates, mut times) = (Vec::new(), Vec::new());
         for pair in 1..=ROUNDS {
-            let rate = (ours.load(pings, WINDOW, ROUND).per_second(), theirs.load(pings, WINDOW, ROUND).per_second());
             let count = PINGS / 4;
-            let time = (ping(&mut ours, pings, count).typical, ping(&mut theirs, pings, count).typical);
-            rates.push(rate.0 / rate.1);
-            times.push(time.1 / time.0);
-            println!(
-                "{pair:>6}{:>14.0}{:>12.0}{:>8.1}{:>16.1}{:>12.1}{:>8.1}",
-                rate.0,
-                rate.1,
-                rate.0 / rate.1,
-                time.0,
-                time.1,
-                time.1 / time.0
-            );
+            let own = ours.load(pings, WINDOW, ROUND).expect(ANSWER).per_second();
+            let own_time = ping(&mut ours, pings, count).expect(ANSWER).typical;
+            let peers = theirs.load(pings, WINDOW, ROUND).map(|work| work.per_second());
+            let peers_time = peers.and_then(|_| ping(&mut theirs, pings, count)).map(|figure| figure.typical);
+            let (Ok(peers), Ok(peers_time)) = (peers, peers_time) else {
+                println!("{pair:>6}  rmcp answered nothing for {} s and is started again", PATIENCE.as_secs());
+                theirs = Server::ready(peer());
+                continue;
+            };
+            rates.push(own / peers);
+            times.push(peers_time / own_time);
+            let (rate, time) = (own / peers, peers_time / own_time);
+            println!("{pair:>6}{own:>14.0}{peers:>12.0}{rate:>8.1}{own_time:>16.1}{peers_time:>12.1}{time:>8.1}");
         }
         ours.end();
+        if rates.is_empty() {
+            println!("no figures: rmcp stalled each time");
+            continue;
+        }
         theirs.end();
         table::head();
         Figure::of_rates(Unit::Times, rates).print("64 pings in flight, ours : rmcp", Target::AtLeast(10.0));

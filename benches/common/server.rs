@@ -1,7 +1,9 @@
 //! A server process, driven over pipes by one thread. What the driver does for a request is write bytes prepared
-//! beforehand, many requests at a time, and count line feeds: `cat` in the server's place shows its limit.
+//! beforehand, many requests at a time, and count line feeds: `cat` in the server's place shows its limit. One answer is
+//! waited for without sleeping, so that waking the driver is no part of the time; a server that says nothing for
+//! `PATIENCE` is given up.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -12,6 +14,44 @@ pub struct Server {
     stdout: ChildStdout,
     buffer: Vec<u8>,
 }
+
+/// The server said nothing for `PATIENCE`.
+#[derive(Debug, Clone, Copy)]
+pub struct Stalled;
+
+pub const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How to wait for bytes.
+#[derive(Clone, Copy)]
+enum Wait {
+    /// Asking again and again.
+    Awake,
+    /// Leaving the processor to the server.
+    Asleep,
+}
+
+/// Reads return at once. This end of the pipe is ours alone.
+#[cfg(unix)]
+fn never_wait(stdout: &ChildStdout) {
+    use nix::fcntl::{FcntlArg, OFlag, fcntl};
+    fcntl(stdout, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).expect("a pipe has flags");
+}
+
+#[cfg(unix)]
+fn sleep_until_readable(stdout: &ChildStdout) {
+    use std::os::fd::AsFd;
+
+    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+    // Interrupted or not, the caller looks again and knows how long it has waited.
+    poll(&mut [PollFd::new(stdout.as_fd(), PollFlags::POLLIN)], PollTimeout::from(200u8)).ok();
+}
+
+/// Without a way to ask, reads wait as long as it takes.
+#[cfg(not(unix))]
+fn never_wait(_: &ChildStdout) {}
+
+#[cfg(not(unix))]
+fn sleep_until_readable(_: &ChildStdout) {}
 
 /// Lines to send again and again, in order.
 pub struct Requests {
@@ -47,13 +87,14 @@ impl Server {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
         let (stdin, stdout) = (child.stdin.take(), child.stdout.take().expect("piped"));
+        never_wait(&stdout);
         Server { child, stdin, stdout, buffer: vec![0; 256 << 10] }
     }
 
     /// A server that has been through the handshake.
     pub fn ready(command: Command) -> Server {
         let mut server = Server::spawn(command);
-        let answer = server.ask(INITIALIZE);
+        let answer = server.ask(INITIALIZE).expect("an answer to initialize");
         assert!(answer.starts_with(b"{") && !contains(answer, b"\"error\""), "{}", String::from_utf8_lossy(answer));
         server.tell(INITIALIZED);
         server
@@ -65,24 +106,45 @@ impl Server {
     }
 
     /// Sends one line and waits for its answer.
-    pub fn ask(&mut self, line: &[u8]) -> &[u8] {
+    pub fn ask(&mut self, line: &[u8]) -> Result<&[u8], Stalled> {
         self.tell(line);
         let mut filled = 0;
         loop {
             if filled == self.buffer.len() {
                 self.buffer.resize(2 * filled, 0);
             }
-            let count = self.stdout.read(&mut self.buffer[filled..]).expect("the server's answers");
-            assert!(count > 0, "the server ended");
-            filled += count;
+            filled += self.read(filled, Wait::Awake)?;
             if self.buffer[filled - 1] == b'\n' {
-                return &self.buffer[..filled];
+                return Ok(&self.buffer[..filled]);
+            }
+        }
+    }
+
+    /// Reads what there is behind the first `filled` bytes of the buffer, or waits for it.
+    fn read(&mut self, filled: usize, wait: Wait) -> Result<usize, Stalled> {
+        let mut since = None;
+        loop {
+            match self.stdout.read(&mut self.buffer[filled..]) {
+                Ok(0) => panic!("the server ended"),
+                Ok(count) => return Ok(count),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    let since = *since.get_or_insert_with(Instant::now);
+                    match wait {
+                        Wait::Awake => std::hint::spin_loop(),
+                        Wait::Asleep => sleep_until_readable(&self.stdout),
+                    }
+                    if since.elapsed() > PATIENCE {
+                        return Err(Stalled);
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => panic!("the server's answers: {error}"),
             }
         }
     }
 
     /// Asks for this long with at most `window` requests under way, and seldom less than three quarters of them.
-    pub fn load(&mut self, requests: &Requests, window: usize, time: Duration) -> Work {
+    pub fn load(&mut self, requests: &Requests, window: usize, time: Duration) -> Result<Work, Stalled> {
         let process = self.child.id().to_string();
         let (before, started) = (cpu(&process), Instant::now());
         let (mut sent, mut answered) = (0, 0);
@@ -94,13 +156,12 @@ impl Server {
                 self.tell(lines);
                 sent += count;
             }
-            let count = self.stdout.read(&mut self.buffer).expect("the server's answers");
-            assert!(count > 0, "the server ended");
+            let count = self.read(0, Wait::Asleep)?;
             answered += self.buffer[..count].iter().filter(|byte| **byte == b'\n').count();
             asking = started.elapsed() < time;
         }
         let time = started.elapsed();
-        Work { count: answered, time, cpu: cpu(&process).zip(before).map(|(after, before)| after - before) }
+        Ok(Work { count: answered, time, cpu: cpu(&process).zip(before).map(|(after, before)| after - before) })
     }
 
     /// None where the system has no /proc.
@@ -119,9 +180,14 @@ impl Server {
         drop(self.stdin.take());
         let mut said = 0;
         loop {
-            match self.stdout.read(&mut self.buffer).expect("the server's answers") {
-                0 => break,
-                count => said += self.buffer[..count].iter().filter(|byte| **byte == b'\n').count(),
+            match self.stdout.read(&mut self.buffer) {
+                Ok(0) => break,
+                Ok(count) => said += self.buffer[..count].iter().filter(|byte| **byte == b'\n').count(),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    assert!(started.elapsed() < PATIENCE, "the server does not end");
+                    sleep_until_readable(&self.stdout);
+                }
+                Err(error) => panic!("the server's answers: {error}"),
             }
         }
         let status = self.child.wait().expect("a process can be waited for");

@@ -4,8 +4,9 @@
 //! Sums are integers, so they do not depend on the order of the terms or on what was skipped: the same query
 //! gives the same scores on every path.
 //!
-//! The scan is MaxScore over windows of chunks: in each window, terms whose largest possible sum cannot reach
-//! the k-th best score so far are only looked up for chunks that another term brought in.
+//! The scan is MaxScore over windows of chunks: a window whose largest possible sum cannot reach the k-th best score
+//! so far is passed over; in the others, common terms that cannot reach it by themselves are only looked up for chunks
+//! that another term brought in.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -106,7 +107,7 @@ pub fn top(index: &Index, query: &Query, accept: &Accept, limit: usize) -> Resul
     let scale = scale(&terms);
     let mut best = Best::new(limit);
     for (i, live) in index.segments.iter().enumerate() {
-        scan(live, i, weighted(&terms, i, scale), accept, &mut best)?;
+        scan(live, i, weighted(&terms, i, live.segment.chunks(), scale), accept, &mut best)?;
     }
     let unit = unit(scale);
     let scored = |(sum, place): (u32, Place)| {
@@ -127,14 +128,14 @@ pub fn scores_of(index: &Index, query: &Query, chunks: &[Rows]) -> Result<Vec<f3
     let mut order: Vec<usize> = (0..chunks.len()).collect();
     order.sort_unstable_by_key(|place| chunks[*place].chunk);
     for (i, live) in index.segments.iter().enumerate() {
-        let mut weighted = weighted(&terms, i, scale);
+        let mut weighted = weighted(&terms, i, live.segment.chunks(), scale);
         for &place in &order {
             let Some(ordinal) = live.segment.ordinal_of(chunks[place].chunk)? else { continue };
             if live.tombstones.has(ordinal as usize) {
                 continue;
             }
             let mut sum = 0;
-            for Weighted { cursor, weight } in &mut weighted {
+            for Weighted { cursor, weight, .. } in &mut weighted {
                 cursor.seek(ordinal);
                 if cursor.ordinal() == Some(ordinal) {
                     sum += *weight * u32::from(cursor.impact());
@@ -319,18 +320,24 @@ fn unquote(text: &str) -> (String, Vec<String>, bool) {
 struct Weighted<'s> {
     cursor: Cursor<'s>,
     weight: u32,
+    /// Stands in so many chunks that it is looked up rather than added up, where others lead.
+    common: bool,
 }
 
 /// The terms' lists in one segment, their weights as integers.
-fn weighted<'s>(terms: &'s [Term<'_>], segment: usize, scale: f32) -> Vec<Weighted<'s>> {
-    let lists = terms.iter().filter_map(|term| Some((term.lists[segment].as_ref()?, term.weight)));
+fn weighted<'s>(terms: &'s [Term<'_>], segment: usize, chunks: usize, scale: f32) -> Vec<Weighted<'s>> {
+    let lists = terms.iter().filter_map(|term| Some((term.lists[segment].as_ref()?.postings(), term.weight)));
     lists
         .map(|(list, weight)| Weighted {
-            cursor: Cursor::new(list.postings()),
+            cursor: Cursor::new(list),
             weight: ((weight * scale).round() as u32).max(1),
+            common: list.len * COMMON > chunks,
         })
         .collect()
 }
+
+/// A term of more than one chunk in so many is common.
+const COMMON: usize = 4;
 
 /// What one unit of weight is as an integer: sums of every term at its largest impact must fit in 31 bits.
 fn scale(terms: &[Term<'_>]) -> f32 {
@@ -348,10 +355,10 @@ fn scan(live: &Live, place: usize, mut terms: Vec<Weighted<'_>>, accept: &Accept
     let chunks = segment.chunks() as u32;
     let mut sums = vec![0u32; WINDOW.min(chunks as usize)];
     let mut bounds: Vec<(u32, usize)> = Vec::with_capacity(terms.len());
+    let mut lookups: Vec<(u32, usize)> = Vec::with_capacity(terms.len());
     let mut base = terms.iter().filter_map(|term| term.cursor.ordinal()).min().unwrap_or(chunks);
     while base < chunks {
         let end = (base + WINDOW as u32).min(chunks);
-        // Smallest bound first: a prefix of these cannot reach the threshold by itself.
         bounds.clear();
         for (i, term) in terms.iter_mut().enumerate() {
             term.cursor.seek(base);
@@ -360,49 +367,61 @@ fn scan(live: &Live, place: usize, mut terms: Vec<Weighted<'_>>, accept: &Accept
                 bounds.push((bound, i));
             }
         }
+        if bounds.iter().map(|(bound, _)| bound).sum::<u32>() < best.threshold() {
+            base = end;
+            continue;
+        }
+        // Smallest bound first: terms that cannot reach the threshold together need not lead to a chunk. To look one up
+        // costs more than to add one up, so that pays for common terms only.
         bounds.sort_unstable();
-        let mut reach = 0;
-        let optional = bounds
-            .iter()
-            .take_while(|(bound, _)| {
+        lookups.clear();
+        let (mut together, mut reach) = (0, 0);
+        for &(bound, i) in &bounds {
+            together += bound;
+            if together >= best.threshold() {
+                break;
+            }
+            if terms[i].common {
+                lookups.push((bound, i));
                 reach += bound;
-                reach < best.threshold()
-            })
-            .count();
-        let optional_reach: u32 = bounds[..optional].iter().map(|(bound, _)| bound).sum();
-
-        if optional < bounds.len() {
-            let sums = &mut sums[..(end - base) as usize];
-            sums.fill(0);
-            for &(_, i) in &bounds[optional..] {
-                let term = &mut terms[i];
+            }
+        }
+        let sums = &mut sums[..(end - base) as usize];
+        sums.fill(0);
+        for (bound, i) in &bounds {
+            if !lookups.contains(&(*bound, *i)) {
+                let term = &mut terms[*i];
                 term.cursor.accumulate(base, sums, term.weight);
             }
-            for (block, group) in sums.chunks(GROUP).enumerate() {
-                let needed = best.threshold().saturating_sub(optional_reach).max(1);
-                if !any_reaches(group, needed) {
-                    continue;
+        }
+        for (block, group) in sums.chunks(GROUP).enumerate() {
+            let needed = best.threshold() - reach;
+            if !any_reaches(group, needed) {
+                continue;
+            }
+            let mut reaching = reaching(group, needed);
+            while reaching != 0 {
+                let at = reaching.trailing_zeros() as usize;
+                reaching &= reaching - 1;
+                let ordinal = base + (block * GROUP + at) as u32;
+                let mut total = group[at];
+                let mut left = reach;
+                for &(bound, i) in lookups.iter().rev() {
+                    if total + left < best.threshold() {
+                        break;
+                    }
+                    left -= bound;
+                    let Weighted { cursor, weight, .. } = &mut terms[i];
+                    cursor.seek(ordinal);
+                    if cursor.ordinal() == Some(ordinal) {
+                        total += *weight * u32::from(cursor.impact());
+                    }
                 }
-                for (at, sum) in group.iter().enumerate().filter(|(_, sum)| **sum >= needed) {
-                    let ordinal = base + (block * GROUP + at) as u32;
-                    let (mut total, mut left) = (*sum, optional_reach);
-                    for &(bound, i) in bounds[..optional].iter().rev() {
-                        if total + left < best.threshold() {
-                            break;
-                        }
-                        left -= bound;
-                        let Weighted { cursor, weight } = &mut terms[i];
-                        cursor.seek(ordinal);
-                        if cursor.ordinal() == Some(ordinal) {
-                            total += *weight * u32::from(cursor.impact());
-                        }
-                    }
-                    if total + left >= best.threshold()
-                        && !tombstones.has(ordinal as usize)
-                        && (accept.is_open() || accept.takes(segment.rows(ordinal)?))
-                    {
-                        best.offer(total, Place { segment: place, ordinal });
-                    }
+                if total + left >= best.threshold()
+                    && !tombstones.has(ordinal as usize)
+                    && (accept.is_open() || accept.takes(segment.rows(ordinal)?))
+                {
+                    best.offer(total, Place { segment: place, ordinal });
                 }
             }
         }
@@ -412,12 +431,17 @@ fn scan(live: &Live, place: usize, mut terms: Vec<Weighted<'_>>, accept: &Accept
 }
 
 /// Sums looked at together.
-const GROUP: usize = 16;
+const GROUP: usize = 32;
 
 /// Whether a sum of the group is at least `needed`. Both stay below 2³¹, so the sign of a difference tells; written
 /// without a branch, for the compiler to take several sums at a time.
 fn any_reaches(group: &[u32], needed: u32) -> bool {
     group.iter().fold(0, |signs, sum| signs | (needed - 1).wrapping_sub(*sum)) >> 31 == 1
+}
+
+/// The sums of a group that are at least `needed`, as bits.
+fn reaching(group: &[u32], needed: u32) -> u32 {
+    group.iter().enumerate().fold(0, |bits, (at, sum)| bits | u32::from(*sum >= needed) << at)
 }
 
 /// Where a chunk lies in the index. Segments are in the order of their rows, so places order as rows do.
@@ -431,25 +455,27 @@ struct Place {
 struct Best {
     limit: usize,
     heap: BinaryHeap<Reverse<(u32, Reverse<Place>)>>,
+    /// A sum below this cannot enter.
+    threshold: u32,
 }
 
 impl Best {
     fn new(limit: usize) -> Best {
-        Best { limit, heap: BinaryHeap::with_capacity(limit.min(1 << 12) + 1) }
+        Best { limit, heap: BinaryHeap::with_capacity(limit.min(1 << 12) + 1), threshold: 1 }
     }
 
-    /// A sum below this cannot enter.
     fn threshold(&self) -> u32 {
-        match self.heap.peek() {
-            Some(Reverse((sum, _))) if self.heap.len() >= self.limit => *sum,
-            _ => 1,
-        }
+        self.threshold
     }
 
     fn offer(&mut self, sum: u32, place: Place) {
         self.heap.push(Reverse((sum, Reverse(place))));
         if self.heap.len() > self.limit {
             self.heap.pop();
+        }
+        if let Some(Reverse((sum, _))) = self.heap.peek().filter(|_| self.heap.len() >= self.limit) {
+            // Places come in ascending order: an equal sum comes too late.
+            self.threshold = *sum + 1;
         }
     }
 

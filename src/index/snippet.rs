@@ -9,7 +9,7 @@ use rustc_hash::FxHashMap;
 use unicode_segmentation::UnicodeSegmentation;
 
 use super::lexical::Query;
-use super::tokenize::{Analyzer, Field, WORD_MARK, words};
+use super::tokenize::{Analyzer, Field, WORD_MARK, is_syllable, words};
 
 /// Finds a query's terms in texts.
 pub struct Matcher {
@@ -125,11 +125,6 @@ impl Matcher {
         }
         terms
     }
-}
-
-/// A Hangul syllable, which no normalisation changes.
-fn is_syllable(c: char) -> bool {
-    matches!(c, '\u{AC00}'..='\u{D7A3}')
 }
 
 /// The letters that a word shares with its stem: the first, and in a term of four letters or more the second, but for

@@ -14,7 +14,7 @@ use rustc_hash::FxHashSet;
 use unicode_normalization::{IsNormalized, UnicodeNormalization, char::is_combining_mark, is_nfkc_quick};
 
 /// Names this analyser; a segment made by another one is rebuilt.
-pub const VERSION: &str = "terms-1";
+pub const VERSION: &str = "terms-2";
 
 /// Longer words are cut here: nobody types them, but a pasted one is cut the same way and still matches.
 pub const MAX_TERM_BYTES: usize = 64;
@@ -103,28 +103,29 @@ impl Analyzer {
         }
     }
 
-    /// A folded word with letters beyond ASCII: its parts at `.` and `_`, and the whole without them.
+    /// A word with letters beyond ASCII: its parts at `.` and `_` and where capitals begin, and the whole without
+    /// separators.
     fn foreign_identifier(&self, piece: &str, scratch: &mut String, emit: &mut impl FnMut(&str)) {
         let mut parts = 0;
-        for part in piece.split(['.', '_', '\'']).filter(|part| !part.is_empty()) {
+        for part in piece.split(['.', '_', '\'']).flat_map(CamelParts) {
             parts += 1;
             match part.is_ascii() {
                 true => self.word(part, scratch, emit),
-                false => emit(cut(part)),
+                false => emit(cut(&part.to_lowercase())),
             }
         }
         if parts > 1 {
             scratch.clear();
-            scratch.extend(piece.chars().filter(|c| !matches!(c, '.' | '_' | '\'')));
+            scratch.push_str(&piece.replace(['.', '_', '\''], "").to_lowercase());
             emit(cut(scratch));
         }
     }
 
     /// A run with characters beyond ASCII: normalised, then split by script.
     fn unicode_run(&self, run: &str, scratch: &mut String, emit: &mut impl FnMut(&str)) {
-        let folded = fold(run);
+        let normal = normalise(run);
         let mut previous_was_word = false;
-        for (script, piece) in ScriptPieces(&folded) {
+        for (script, piece) in ScriptPieces(&normal) {
             match script {
                 Script::Alphabetic if piece.is_ascii() => self.ascii_run(piece, scratch, emit),
                 Script::Alphabetic => self.foreign_identifier(piece, scratch, emit),
@@ -166,11 +167,20 @@ pub fn fold(text: &str) -> Cow<'_, str> {
             false => Cow::Borrowed(text),
         };
     }
-    let lower = match is_nfkc_quick(text.chars()) {
-        IsNormalized::Yes => text.to_lowercase(),
-        _ => text.nfkc().collect::<String>().to_lowercase(),
-    };
-    Cow::Owned(lower)
+    Cow::Owned(normalise(text).to_lowercase())
+}
+
+/// NFKC.
+fn normalise(text: &str) -> Cow<'_, str> {
+    match text.chars().all(is_syllable) || is_nfkc_quick(text.chars()) == IsNormalized::Yes {
+        true => Cow::Borrowed(text),
+        false => Cow::Owned(text.nfkc().collect()),
+    }
+}
+
+/// A Hangul syllable, which normalisation leaves alone.
+pub fn is_syllable(c: char) -> bool {
+    matches!(c, '\u{AC00}'..='\u{D7A3}')
 }
 
 /// The words of a text with their byte ranges, for snippets, highlighting and phrases: what `Analyzer` makes
@@ -394,7 +404,33 @@ impl<'w> Iterator for IdentifierParts<'w> {
     }
 }
 
-/// Cuts a folded run where its script changes; marks and digits stay with what precedes them.
+/// `größeÄndern` → `größe`, `Ändern`; `HTTPÜber` → `HTTP`, `Über`: as `IdentifierParts` does in ASCII.
+struct CamelParts<'w>(&'w str);
+
+impl<'w> Iterator for CamelParts<'w> {
+    type Item = &'w str;
+
+    fn next(&mut self) -> Option<&'w str> {
+        let mut before = None;
+        let mut chars = self.0.char_indices().peekable();
+        let mut end = self.0.len();
+        while let Some((at, c)) = chars.next() {
+            let small_follows = chars.peek().is_some_and(|(_, next)| next.is_lowercase());
+            let begins =
+                |before: char| before.is_lowercase() || before.is_numeric() || (before.is_uppercase() && small_follows);
+            if c.is_uppercase() && before.is_some_and(begins) {
+                end = at;
+                break;
+            }
+            before = Some(c);
+        }
+        let (part, rest) = self.0.split_at(end);
+        self.0 = rest;
+        (!part.is_empty()).then_some(part)
+    }
+}
+
+/// Cuts a normalised run where its script changes; marks and digits stay with what precedes them.
 struct ScriptPieces<'r>(&'r str);
 
 impl<'r> Iterator for ScriptPieces<'r> {
@@ -468,6 +504,16 @@ mod tests {
         assert_eq!(terms(Field::Grams, "get_user_name()"), ["get", "user", "name", "getusernam"]);
         assert_eq!(terms(Field::Grams, "parseHTTPRequest"), ["pars", "http", "request", "parsehttprequest"]);
         assert_eq!(terms(Field::Grams, "std::net v1.0.21, Node.js"), ["std", "net", "1.0.21", "node", "js"]);
+    }
+
+    #[test]
+    fn identifiers_are_split_whatever_letters_they_have() {
+        assert_eq!(terms(Field::Grams, "größeÄndern"), ["größe", "ändern", "größeändern"]);
+        assert_eq!(terms(Field::Grams, "HTTPÜbertragung"), ["http", "übertragung", "httpübertragung"]);
+        assert_eq!(terms(Field::Grams, "naïveBayes_v2"), ["naïve", "bay", "v2", "naïvebayesv2"]);
+        assert_eq!(terms(Field::Grams, "ÜBER Über über"), ["über", "über", "über"]);
+        assert_eq!(terms(Field::Grams, "getUserName을"), ["get", "user", "name", "getusernam"]);
+        assert_eq!(terms(Field::Words, "설정getUserName"), ["\u{1}설정", "get", "user", "name", "getusernam"]);
     }
 
     #[test]

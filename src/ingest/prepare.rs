@@ -207,13 +207,15 @@ fn prepare(job: &Job, config: &Config) -> Outcome {
     job.given.apply(&mut parsed.metadata);
     let title = parsed.metadata.title.clone().unwrap_or_else(|| file_stem(&job.file.path).to_owned());
     let doc_id = Id::document(&job.source.id, &job.file.path);
+    // By the id of a first occurrence, which most texts are: one hash does for both.
     let mut occurrences: HashMap<Id, u32> = HashMap::new();
     let chunks = chunk::chunk(&loaded.text, &parsed, &config.ingest.limits)
         .into_iter()
         .map(|chunk| {
             let body = &loaded.text[chunk.bytes.clone()];
-            let occurrence = occurrences.entry(Id::of(&[body.as_bytes()])).or_insert(0);
-            let id = Id::chunk(doc_id, body, *occurrence);
+            let first = Id::chunk(doc_id, body, 0);
+            let occurrence = occurrences.entry(first).or_insert(0);
+            let id = if *occurrence == 0 { first } else { Id::chunk(doc_id, body, *occurrence) };
             *occurrence += 1;
             (id, chunk)
         })

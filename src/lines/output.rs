@@ -19,6 +19,9 @@ pub enum Sink {
 
 pub struct Output {
     sink: Sink,
+    /// The same pipe, opened so that a write takes what there is room for and never waits; None where that is no pipe or
+    /// the system has no such way.
+    unblocked: Option<File>,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -37,7 +40,11 @@ pub struct Broken;
 
 impl Output {
     pub fn new(sink: Sink) -> Output {
-        Output { sink, state: Mutex::default(), changed: Condvar::new() }
+        let unblocked = match &sink {
+            Sink::File(file) => unblocked(file),
+            Sink::Socket(_) => None,
+        };
+        Output { sink, unblocked, state: Mutex::default(), changed: Condvar::new() }
     }
 
     /// Takes whole lines, line ends included.
@@ -51,7 +58,11 @@ impl Output {
         }
         let mut rest = lines;
         if state.waiting.is_empty() && state.writing == 0 {
-            match write_now(&self.sink, lines) {
+            let written = match &self.unblocked {
+                Some(pipe) => write_as_it_goes(pipe, lines),
+                None => write_now(&self.sink, lines),
+            };
+            match written {
                 Ok(written) => rest = &lines[written..],
                 Err(_) => {
                     state.broken = true;
@@ -142,6 +153,40 @@ impl Sink {
             Sink::Socket(stream) => stream.as_fd(),
         }
     }
+}
+
+/// A second opening of a pipe has flags of its own: to set them on the first would make the other end's program, which
+/// may share it, fail where it waited before.
+#[cfg(target_os = "linux")]
+fn unblocked(file: &File) -> Option<File> {
+    use std::os::fd::AsRawFd;
+    use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+
+    if !file.metadata().ok()?.file_type().is_fifo() {
+        return None;
+    }
+    let flags = nix::fcntl::OFlag::O_NONBLOCK.bits();
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    File::options().write(true).custom_flags(flags).open(path).ok()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn unblocked(_: &File) -> Option<File> {
+    None
+}
+
+/// Writes to what never blocks as much as it takes.
+fn write_as_it_goes(mut pipe: &File, bytes: &[u8]) -> io::Result<usize> {
+    let mut written = 0;
+    while written < bytes.len() {
+        match pipe.write(&bytes[written..]) {
+            Ok(count) => written += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(written)
 }
 
 /// Writes as much as goes without blocking: a pipe or socket that is ready takes at least `PIPE_BUF` bytes, of which this many
