@@ -44,7 +44,8 @@ pub struct Tool {
     /// JSON Schema. No combinators, references or unions, every array typed, ranges repeated in words: hosts drop
     /// all tools over one construct they do not know.
     pub input_schema: &'static str,
-    /// JSON Schema of the wire struct: what a reader may rely on.
+    /// JSON Schema of the wire struct: what a reader may rely on. What may be null is required, no more: a list of types
+    /// is as strange to some hosts as a union.
     pub output_schema: &'static str,
     /// Arguments that work on any corpus, as JSON objects; none where a tool needs something of this one.
     pub examples: &'static [&'static str],
@@ -130,7 +131,6 @@ pub const TOOLS: &[Tool] = &[
         output_schema: r#"{"type": "object", "required": ["schema_version", "hits", "next_cursor", "truncated"], "properties": {
             "schema_version": {"const": "search_response.v1"},
             "hits": {"type": "array", "items": {"type": "object", "required": ["rank", "score", "chunk_id", "doc_id", "doc_path", "snippet", "citation", "stale"]}},
-            "next_cursor": {"type": ["string", "null"]},
             "truncated": {"type": "boolean"},
             "hint": {"type": "string"}
         }}"#,
@@ -302,8 +302,7 @@ pub const TOOLS: &[Tool] = &[
 ];
 
 const INGEST_OUTPUT: &str = r#"{"type": "object", "required": ["schema_version", "new", "updated", "errors", "items"], "properties": {
-    "schema_version": {"const": "ingest_report.v1"},
-    "items": {"type": ["array", "null"]}
+    "schema_version": {"const": "ingest_report.v1"}
 }}"#;
 
 const NO_INPUT: &str = r#"{"type": "object", "additionalProperties": false, "properties": {}}"#;

@@ -74,14 +74,19 @@ fn python(requirement: &str, folder: &str) {
     run(client);
 }
 
-fn typescript(package: &str, folder: &str) {
-    let place = packages(folder);
+/// True if the npm packages are there, in this folder.
+fn npm(wanted: &[&str], place: &Path) -> bool {
     let installed = || place.join("node_modules").is_dir();
     let install = || {
         std::fs::write(place.join("package.json"), "{\"private\":true}").is_ok()
-            && succeeds(Command::new("npm").args(["install", "--silent", package]).current_dir(&place))
+            && succeeds(Command::new("npm").args(["install", "--silent"]).args(wanted).current_dir(place))
     };
-    if !installed() && !install() {
+    installed() || install()
+}
+
+fn typescript(package: &str, folder: &str) {
+    let place = packages(folder);
+    if !npm(&[package], &place) {
         return skip(&format!("the npm package {package}"));
     }
     let mut client = Command::new("node");
@@ -137,4 +142,28 @@ fn a_real_model_answers() {
     let (said, failed) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{}\n{said}\n{failed}", output.status);
     eprint!("{said}");
+}
+
+/// What the Inspector says of the tools' schemas. It needs a newer Node than many systems have, which npm brings too.
+#[test]
+fn the_inspector_finds_nothing() {
+    let place = packages("inspector");
+    if !npm(&["node@22", "@modelcontextprotocol/inspector@2"], &place) {
+        return skip("the npm package @modelcontextprotocol/inspector");
+    }
+    let bin = place.join("node_modules/.bin");
+    let newer = std::env::join_paths(
+        std::iter::once(bin.clone()).chain(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())),
+    );
+    let dir = notes();
+    let server = dir.cmd(["mcp"]).into_command();
+    let suffix = if cfg!(windows) { ".cmd" } else { "" };
+    let mut inspector = Command::new(bin.join(format!("mcp-inspector{suffix}")));
+    inspector.args(["--cli", "--strict"]).arg(server.get_program()).args(["mcp", "--root"]).arg(dir.root());
+    inspector.arg("--data-dir").arg(dir.data()).args(["--method", "tools/list"]);
+    inspector.env("PATH", newer.expect("paths")).env("HOME", dir.home()).current_dir(dir.root());
+    let output = inspector.output().expect("the Inspector starts");
+    let (said, warned) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && warned.trim().is_empty(), "{}\n{said}\n{warned}", output.status);
+    assert!(said.contains("\"ingest_stdin\""), "{said}");
 }
