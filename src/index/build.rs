@@ -64,6 +64,7 @@ pub struct Builder {
     terms: FxHashMap<Box<str>, u32>,
     grams: FieldTerms,
     words: FieldTerms,
+    weights: WeightTables,
     postings: Vec<(u32, Posting)>,
     /// For each term, how often it stands in the current chunk, by field.
     counts: Vec<[u32; 2]>,
@@ -74,12 +75,29 @@ pub struct Builder {
     terms_seen: [u64; 2],
 }
 
+/// Term weights of one pair of averages: made as lengths of texts occur, and kept from one builder to the next.
+pub struct WeightTables {
+    grams: Weights,
+    words: Weights,
+}
+
+impl WeightTables {
+    pub fn new(averages: Averages) -> WeightTables {
+        WeightTables { grams: Weights::new(averages.grams), words: Weights::new(averages.words) }
+    }
+}
+
 impl Builder {
     pub fn new(averages: Averages) -> Builder {
+        Builder::with(WeightTables::new(averages))
+    }
+
+    pub fn with(weights: WeightTables) -> Builder {
         Builder {
             terms: FxHashMap::default(),
-            grams: FieldTerms::new(Field::Grams, averages.grams),
-            words: FieldTerms::new(Field::Words, averages.words),
+            grams: FieldTerms::new(Field::Grams),
+            words: FieldTerms::new(Field::Words),
+            weights,
             postings: Vec::new(),
             counts: Vec::new(),
             touched: Vec::new(),
@@ -106,8 +124,8 @@ impl Builder {
         for term in self.touched.drain(..) {
             let [in_grams, in_words] = std::mem::take(&mut self.counts[term as usize]);
             let weight = match two_fields {
-                true => 0.5 * (self.grams.weights.get(grams, in_grams) + self.words.weights.get(words, in_words)),
-                false => self.grams.weights.get(grams, in_grams),
+                true => 0.5 * (self.weights.grams.get(grams, in_grams) + self.weights.words.get(words, in_words)),
+                false => self.weights.grams.get(grams, in_grams),
             };
             let impact = (weight / MAX_WEIGHT * 255.0).round().clamp(1.0, 255.0) as u8;
             self.postings.push((term, Posting { ordinal: self.chunks, impact }));
@@ -147,6 +165,11 @@ impl Builder {
 
     /// The postings, sorted by term; where the chunks are stored is not known yet.
     pub fn finish(self) -> Run {
+        self.finish_keeping().0
+    }
+
+    /// As `finish`; also gives the weights back.
+    pub fn finish_keeping(self) -> (Run, WeightTables) {
         let mut sorted: Vec<(Box<str>, u32)> = self.terms.into_iter().collect();
         sorted.sort_unstable();
         let mut ends = vec![0usize; sorted.len()];
@@ -166,7 +189,7 @@ impl Builder {
         }
         let terms =
             sorted.into_iter().map(|(term, id)| (term, counts[id as usize])).filter(|(_, count)| *count > 0).collect();
-        Run { terms, postings, chunks: self.chunks, terms_seen: self.terms_seen }
+        (Run { terms, postings, chunks: self.chunks, terms_seen: self.terms_seen }, self.weights)
     }
 }
 
@@ -203,7 +226,6 @@ impl Run {
 /// Words → numbers of their terms in one field, each different word analysed once.
 struct FieldTerms {
     analyzer: Analyzer,
-    weights: Weights,
     /// Where a word's terms lie in `arena`; most words are short, and their bytes are the key.
     short: FxHashMap<u128, (u32, u32)>,
     long: FxHashMap<Box<str>, (u32, u32)>,
@@ -212,10 +234,9 @@ struct FieldTerms {
 }
 
 impl FieldTerms {
-    fn new(field: Field, avgdl: f32) -> FieldTerms {
+    fn new(field: Field) -> FieldTerms {
         FieldTerms {
             analyzer: Analyzer::new(field),
-            weights: Weights::new(avgdl),
             short: FxHashMap::default(),
             long: FxHashMap::default(),
             arena: Vec::new(),

@@ -14,7 +14,7 @@ use super::parse::{Parsed, parse, readable};
 use super::walk::{Found, Skip, mtime_ns};
 use crate::config::{Config, Source};
 use crate::error::{Error, Result};
-use crate::index::build::{self, Averages, Builder, Passage};
+use crate::index::build::{self, Averages, Builder, Passage, WeightTables};
 use crate::model::{Chunk, Encoding, Given, Id};
 use crate::store::Known;
 
@@ -100,10 +100,13 @@ pub fn each_run(
         for _ in 0..workers {
             let (send, runs, next, ended) = (send.clone(), &runs, &next, &ended);
             scope.spawn(move |_| {
+                let mut weights = WeightTables::new(averages);
                 while !stop.load(Ordering::Relaxed) && !ended.load(Ordering::Relaxed) {
                     let i = next.fetch_add(1, Ordering::Relaxed);
                     let Some(range) = runs.get(i) else { break };
-                    if send.send((i, run(jobs, range.clone(), config, averages, stop))).is_err() {
+                    let run;
+                    (run, weights) = prepare_run(jobs, range.clone(), config, weights, stop);
+                    if send.send((i, run)).is_err() {
                         break;
                     }
                 }
@@ -160,8 +163,14 @@ fn runs(jobs: &[Job]) -> Vec<Range<usize>> {
     runs
 }
 
-fn run(jobs: &[Job], range: Range<usize>, config: &Config, averages: Averages, stop: &AtomicBool) -> Run {
-    let mut builder = Builder::new(averages);
+fn prepare_run(
+    jobs: &[Job],
+    range: Range<usize>,
+    config: &Config,
+    weights: WeightTables,
+    stop: &AtomicBool,
+) -> (Run, WeightTables) {
+    let mut builder = Builder::with(weights);
     let mut outcomes = Vec::with_capacity(range.len());
     for job in &jobs[range.clone()] {
         if stop.load(Ordering::Relaxed) {
@@ -175,7 +184,8 @@ fn run(jobs: &[Job], range: Range<usize>, config: &Config, averages: Averages, s
         }
         outcomes.push(outcome);
     }
-    Run { jobs: range.start..range.start + outcomes.len(), outcomes, build: builder.finish() }
+    let (build, weights) = builder.finish_keeping();
+    (Run { jobs: range.start..range.start + outcomes.len(), outcomes, build }, weights)
 }
 
 fn add_chunks(builder: &mut Builder, path: &str, prepared: &Prepared) {
