@@ -30,7 +30,7 @@
 //! | [`kb`] | configuration, connections, the current snapshot | |
 //! | [`tools`] | a file a verb, and `TOOLS`, the table of those the protocol offers | |
 //! | [`rpc`] | JSON-RPC and MCP as pure functions of (knowledge base, message) | |
-//! | [`pool`] [`catch_up`] [`log`] | workers · a server's own ingest · its lines on stderr | |
+//! | [`pool`] [`catch_up`] [`log`] [`exit`] | workers · a server's own ingest · its lines on stderr · the end of a process | |
 //! | [`lines`] [`stdio`] | lines ⇄ messages over any two streams · the one owner of a server's stdout | nix |
 //! | [`rendezvous`] | where a server and those who look for it meet: token, endpoint file, locks | getrandom |
 //! | [`http`] | HTTP/1.1 ⇄ messages: framing, limits, deadlines, headers | httparse |
@@ -57,6 +57,7 @@ pub mod catch_up;
 pub mod config;
 pub mod endpoint;
 pub mod error;
+pub mod exit;
 pub mod http;
 pub mod index;
 pub mod ingest;

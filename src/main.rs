@@ -2,14 +2,12 @@
 
 mod cli;
 
-use std::process::ExitCode;
-
-fn main() -> ExitCode {
+fn main() {
     #[cfg(feature = "onnx")]
     {
         let (name, value) = kebab_lite::index::embed::NO_REPORTS;
         // SAFETY: no other thread runs yet that could read the environment meanwhile.
         unsafe { std::env::set_var(name, value) };
     }
-    cli::run(std::env::args_os().skip(1).collect()).into()
+    kebab_lite::exit::end(cli::run(std::env::args_os().skip(1).collect()).code())
 }

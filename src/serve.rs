@@ -18,6 +18,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 
 use crate::catch_up::CatchUp;
 use crate::error::{Error, Result};
+use crate::exit;
 use crate::http::{self, Address, Hooks, Http};
 use crate::kb::Kb;
 use crate::lines::MOST_QUEUED;
@@ -181,7 +182,7 @@ fn signals(say: &Sender<Event>) -> Result<()> {
     let (say, again) = (say.clone(), AtomicBool::new(false));
     on_signal(move || {
         if again.swap(true, Ordering::Relaxed) || say.send(Event::Stop).is_err() {
-            process::exit(0);
+            exit::end(0);
         }
     })
 }
@@ -240,7 +241,7 @@ fn end(catch_up: Option<&CatchUp>) {
     if let Some(catch_up) = catch_up {
         catch_up.stop(Instant::now() + LAST_WORK);
     }
-    process::exit(0);
+    exit::end(0);
 }
 
 fn no_thread(error: std::io::Error) -> Error {

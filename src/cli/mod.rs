@@ -14,7 +14,6 @@ use std::ffi::OsString;
 use std::io::{self, BufWriter, Read, Write};
 use std::panic::{self, AssertUnwindSafe};
 use std::path::Path;
-use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -26,7 +25,7 @@ use kebab_lite::kb::Kb;
 use kebab_lite::rpc::Server;
 use kebab_lite::serve::{self, Ending, Plan, Transport};
 use kebab_lite::tools::search::SearchInput;
-use kebab_lite::{ingest, log, tools, wire};
+use kebab_lite::{exit, ingest, log, tools, wire};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -48,14 +47,8 @@ pub enum Exit {
     Interrupted,
 }
 
-impl From<Exit> for ExitCode {
-    fn from(exit: Exit) -> ExitCode {
-        ExitCode::from(exit.code())
-    }
-}
-
 impl Exit {
-    fn code(self) -> u8 {
+    pub fn code(self) -> u8 {
         match self {
             Exit::Done => 0,
             Exit::Refused | Exit::Broken => 1,
@@ -296,7 +289,7 @@ static STOP: AtomicBool = AtomicBool::new(false);
 fn stop_on_signal() -> Result<()> {
     let handler = || {
         if STOP.swap(true, Ordering::SeqCst) {
-            std::process::exit(Exit::Interrupted.code().into());
+            exit::end(Exit::Interrupted.code());
         }
     };
     ctrlc::set_handler(handler).map_err(|error| Error::Internal { cause: format!("no signal handler: {error}") })

@@ -184,6 +184,30 @@ fn vectors_of_one_engine() {
     std::fs::write(vectors, json!(found).to_string()).expect("vectors");
 }
 
+/// Ends with exit code 0 after so many milliseconds, whatever the loading of the model has come to.
+#[test]
+#[ignore = "another test starts it in a process of its own"]
+fn ending_while_a_model_loads() {
+    let [library, moment] = ["LIBRARY", "MOMENT"].map(|name| std::env::var(format!("KEBAB_TEST_{name}")).expect("set"));
+    let onnxruntime = RuntimeLibrary { named: vec![("test", library.into())], folders: None };
+    let model = EmbeddingModel { source: ModelSource::Builtin, dimensions: None, onnxruntime };
+    std::thread::spawn(move || Embedder::open(&model).map(|embedder| embedder.query("stop")));
+    std::thread::sleep(std::time::Duration::from_millis(moment.parse().expect("a number")));
+    kebab_lite::exit::end(0);
+}
+
+#[test]
+fn a_process_may_end_while_its_model_loads() {
+    let Some(library) = library() else { return };
+    for moment in [0, 5, 10, 20, 30, 40, 60, 80, 120, 200] {
+        let mut command = Command::new(std::env::current_exe().expect("this program"));
+        command.args(["--ignored", "--exact", "engines::ending_while_a_model_loads"]);
+        command.env("KEBAB_TEST_LIBRARY", library).env("KEBAB_TEST_MOMENT", moment.to_string());
+        let output = command.env("ORT_DISABLE_TELEMETRY", "1").output().expect("a process");
+        assert!(output.status.success(), "{moment} ms: {} {output:?}", output.status);
+    }
+}
+
 #[test]
 fn both_engines_give_the_same_vectors() {
     let Some(library) = library() else { return };

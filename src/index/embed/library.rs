@@ -7,6 +7,7 @@ use std::ffi::CStr;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 
 use libloading::{Library, Symbol};
 use ort::sys::{ORT_API_VERSION, OrtApiBase};
@@ -90,6 +91,7 @@ fn examine(path: &Path) -> Result<Found, String> {
         return Err(format!("{name} is not {value}, and it would report to its maker"));
     }
     require_whole(path)?;
+    super::runtime::LIBRARY_IS_LOADED.store(true, Ordering::Relaxed);
     // SAFETY: loading runs the library's initialisers; that they are sound is what naming or installing it asserts.
     let library = unsafe { Library::new(path) }.map_err(|error| error.to_string())?;
     match answers(&library) {

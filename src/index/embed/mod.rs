@@ -30,6 +30,8 @@ pub use library::NO_REPORTS;
 use local::{Local, Sessions};
 use remote::Remote;
 pub use rerank::Reranker;
+#[cfg(feature = "onnx")]
+pub use runtime::library_is_loaded;
 
 /// A loaded model. Queries share it and wait for each other.
 pub struct Embedder {
@@ -189,6 +191,12 @@ pub fn id(model: &EmbeddingModel) -> Option<String> {
         ModelSource::Builtin | ModelSource::Folder(_) => None,
         ModelSource::Endpoint { api, model: name, .. } => Some(id_of_endpoint(*api, name, model.dimensions)),
     }
+}
+
+/// True once a library of ONNX Runtime is in use by this process.
+#[cfg(not(feature = "onnx"))]
+pub fn library_is_loaded() -> bool {
+    false
 }
 
 /// A vector of the model within the program, made by tract, and the question it is of.

@@ -6,6 +6,7 @@
 
 use std::borrow::Cow;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use ort::environment::Environment;
@@ -59,6 +60,13 @@ const TRACT: &str = "0.23.9";
 pub fn runtime(places: &RuntimeLibrary) -> Result<&'static Runtime, String> {
     static RUNTIME: OnceLock<Result<Runtime, String>> = OnceLock::new();
     RUNTIME.get_or_init(|| Runtime::start(places)).as_ref().map_err(Clone::clone)
+}
+
+pub(super) static LIBRARY_IS_LOADED: AtomicBool = AtomicBool::new(false);
+
+/// True once a library of ONNX Runtime is in use by this process, or about to be.
+pub fn library_is_loaded() -> bool {
+    LIBRARY_IS_LOADED.load(Ordering::Relaxed)
 }
 
 impl Runtime {
