@@ -339,6 +339,20 @@ fn chunks_stored_meanwhile_are_embedded_too() {
 }
 
 #[test]
+fn deleted_vectors_outlive_a_merge_until_they_waste_room() {
+    let bench = Bench::with_files(20);
+    bench.ingest();
+    (0..10).for_each(|n| bench.write(n, "changed"));
+    assert_eq!(counts(&bench.ingest()), [10, 0, 0]);
+    assert_eq!((bench.coverage(), bench.vector_files().len()), ((20, 20), 1), "merged");
+    bench.server.take_texts();
+    (0..10).for_each(|n| bench.write(n, "early"));
+    assert_eq!(counts(&bench.ingest()), [0, 10, 0]);
+    assert_eq!(bench.server.take_texts(), [""; 0]);
+    assert_eq!((bench.coverage(), bench.check("embeddings")["ok"].clone()), ((20, 20), json!(true)));
+}
+
+#[test]
 fn vectors_go_with_their_chunks() {
     let bench = Bench::with_files(40);
     bench.ingest();
