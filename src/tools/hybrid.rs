@@ -150,9 +150,16 @@ pub fn find(
         };
         hints.extend(meaning.coverage_hint(index, mode));
         let search = Search { kb, view, query, documents, meaning: &meaning, words: &words };
-        let mut findings = match (mode, first) {
-            (Mode::Hybrid, Some(first)) => search.fused(first, want)?,
-            (_, first) => search.by_meaning(first, want)?,
+        let findings = match (mode, first) {
+            (Mode::Hybrid, Some(first)) => search.fused(first, want),
+            (_, first) => search.by_meaning(first, want),
+        };
+        let mut findings = match findings {
+            // Whoever may write has damage repaired and asks again.
+            Err(error @ Error::IndexDamaged { .. }) if kb.config.readonly => {
+                return without(Missing::Failed(error), mode, want, hints, &words);
+            }
+            findings => findings?,
         };
         findings.timing.lexical_ms += lexical_ms;
         findings.timing.embedding_ms = meaning.embedding_ms;

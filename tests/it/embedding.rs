@@ -227,6 +227,8 @@ fn what_a_killed_ingest_has_published_is_not_embedded_again() {
             (some, _) => break some as usize,
         }
     };
+    // The endpoint may still be at work for the one that was killed.
+    std::thread::sleep(Duration::from_millis(500));
     bench.server.take_texts();
     bench.server.slow_down(Duration::ZERO);
     assert_eq!(counts(&bench.ingest()), [(1300 - covered) as u64, 0, 0]);
@@ -298,6 +300,28 @@ fn damaged_vectors_are_made_again_and_hinder_no_search() {
         assert_eq!(bench.server.take_texts().len(), 60, "{what}");
         assert_eq!(bench.check("embeddings")["ok"], true, "{what}");
     }
+}
+
+#[test]
+fn a_search_that_meets_damaged_vectors_answers_by_words() {
+    let bench = Bench::with_files(400);
+    bench.ingest();
+    let [file] = &bench.vector_files()[..] else { panic!("one segment") };
+    let mut bytes = std::fs::read(file).unwrap();
+    // A page of coordinates, which is read by the first search that compares vectors.
+    let at = bytes.len() * 6 / 10;
+    assert!(at > 16 << 10);
+    bytes[at] ^= 0x55;
+    std::fs::write(file, bytes).unwrap();
+    let search = |flags: &[&str]| bench.cmd(&[&["search", "early words", "--json"], flags].concat()).ok();
+    let found = search(&["--readonly"]);
+    assert_eq!(found.paths().len(), 10);
+    assert!(found.json()["hint"].is_string(), "{found:?}");
+    // Whoever may write leaves the damaged segment out.
+    assert_eq!(search(&[]).paths().len(), 10);
+    assert_eq!((bench.coverage(), bench.vector_files().len()), ((0, 400), 0));
+    assert_eq!(counts(&bench.ingest()), [400, 0, 0]);
+    assert!(search(&[]).json()["hits"][0]["embedding_model"].is_string());
 }
 
 #[test]
