@@ -18,13 +18,19 @@ def file_name(doc_id):
     return re.sub(r"[^A-Za-z0-9_-]", "_", doc_id)[:60] + "-" + hashlib.sha1(doc_id.encode()).hexdigest()[:10] + ".md"
 
 
+def corpus(folder):
+    """The folder that holds the documents: a collection may name another one's file instead of its own."""
+    text = open(f"{folder}/corpus.jsonl", encoding="utf-8").readline()
+    return folder if text.startswith("{") else os.path.dirname(os.path.join(folder, text.strip()))
+
+
 def collection(folder, root):
     """Writes the documents below a folder of their own; returns queries and judgements by path."""
-    name, qrels = os.path.basename(os.path.normpath(folder)), {}
+    name, own, qrels = os.path.basename(os.path.normpath(folder)), corpus(folder), {}
     paths = {}
-    for doc in rows(f"{folder}/corpus.jsonl"):
+    for doc in rows(f"{own}/corpus.jsonl"):
         file = file_name(doc["_id"])
-        path = paths[doc["_id"]] = f"{name}/{file[-5:-3]}/{file}"
+        path = paths[doc["_id"]] = f"{os.path.basename(os.path.normpath(own))}/{file[-5:-3]}/{file}"
         if not os.path.exists(f"{root}/{path}"):
             os.makedirs(os.path.dirname(f"{root}/{path}"), exist_ok=True)
             title = (doc.get("title") or "").strip().replace("\n", " ")
