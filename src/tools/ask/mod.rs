@@ -63,9 +63,6 @@ const PROMPT_TOKENS: usize = 500;
 const QUOTED: usize = 3;
 const QUOTED_CHARS: usize = 400;
 
-/// A passage that holds less than this share of what the best one holds of the question is not quoted beside it.
-const QUOTED_SHARE: f64 = 0.6;
-
 pub fn run(kb: &Kb, input: &AskInput, stop: &AtomicBool, watch: Watch) -> Result<Answer> {
     let extractive = input.extractive.unwrap_or(kb.config.rag.extractive);
     let llm = match extractive {
@@ -463,9 +460,7 @@ const LEAST_BUDGET: usize = 200;
 
 /// The best passages as they stand: grounded by construction.
 fn quote(draft: &mut Draft) {
-    let least = QUOTED_SHARE * draft.top_evidence();
-    let close = |passage: &&Passage| !passage.weak && passage.evidence >= least;
-    let best: Vec<&Passage> = draft.passages.iter().filter(close).take(QUOTED).collect();
+    let best: Vec<&Passage> = draft.passages.iter().filter(|passage| !passage.weak).take(QUOTED).collect();
     let quotations: Vec<String> = best.iter().map(|passage| quoted(&passage.excerpt, &passage.marker())).collect();
     draft.cited = best.iter().map(|passage| passage.number).collect();
     draft.answer = quotations.join("\n\n");
