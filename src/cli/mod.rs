@@ -340,7 +340,7 @@ fn sync_first(session: &Session, kb: &Kb) -> Outcome<Option<Exit>> {
 }
 
 /// What a search waits for vectors of what it has just read in.
-const SYNC: Duration = Duration::from_secs(10);
+const SYNC: Duration = Duration::from_secs(20);
 
 fn search_bulk(session: &Session, args: SearchArgs, configure: &dyn Fn() -> Result<Config>) -> Outcome {
     let sync = args.sync;

@@ -55,6 +55,11 @@ impl Fit {
         Fit { shift: (all as f32 / self.n as f32).ln(), ..self }
     }
 
+    /// The fit where only one chunk in e^`thin` of the store has been scored: the others are taken to be like these.
+    pub fn thinned(self, thin: f32) -> Fit {
+        Fit { shift: self.shift + thin, ..self }
+    }
+
     /// ln E.
     pub fn chance(&self, cosine: f32) -> f32 {
         (self.k as f32).ln() + self.shift - (cosine - self.theta) / self.beta
@@ -74,9 +79,9 @@ impl Weights {
         if x > 0.0 { x + (-x).exp().ln_1p() } else { x.exp().ln_1p() }
     }
 
-    /// Where no fit is to be had, order takes its place: E is the rank, from 1.
-    pub fn of_rank(&self, rank: usize) -> f32 {
-        self.of_meaning((rank as f32).ln())
+    /// Where no fit is to be had, order takes its place: E is the rank, from 1, among one chunk in e^`thin`.
+    pub fn of_rank(&self, rank: usize, thin: f32) -> f32 {
+        self.of_meaning((rank as f32).ln() + thin)
     }
 }
 
@@ -128,8 +133,16 @@ mod tests {
         assert_eq!(Fit::new(9, &ladder()[..9]), None);
         assert_eq!(Fit::new(0, &[]), None);
         assert_eq!(Fit::new(100, &[0.5; 100]), None);
-        close(WEIGHTS.of_rank(1), 21f32.ln());
-        close(WEIGHTS.of_rank(20), 2f32.ln());
+        close(WEIGHTS.of_rank(1, 0.0), 21f32.ln());
+        close(WEIGHTS.of_rank(20, 0.0), 2f32.ln());
+        // The first of 8 of 160 says as much as the twentieth of all.
+        close(WEIGHTS.of_rank(1, (160f32 / 8.0).ln()), 2f32.ln());
+    }
+
+    #[test]
+    fn chunks_that_were_not_scored_are_counted_as_if_like_the_others() {
+        let fit = Fit::new(1000, &ladder()).unwrap().thinned(4f32.ln());
+        close(fit.chance(0.801), 4.60517 + 1.386294);
     }
 
     #[test]

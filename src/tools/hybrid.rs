@@ -251,9 +251,14 @@ impl Missing {
 }
 
 impl Meaning<'_> {
+    /// Chunks that have a vector.
+    fn covered(&self) -> usize {
+        self.vectors.iter().map(|live| live.chunks).sum()
+    }
+
     /// What part of the corpus can be found by meaning, where that is not all of it.
     fn coverage_hint(&self, index: &Index, mode: Mode) -> Option<String> {
-        let (covered, all) = (self.vectors.iter().map(|live| live.chunks).sum::<usize>(), index.live_chunks());
+        let (covered, all) = (self.covered(), index.live_chunks());
         let rest = match mode {
             Mode::Vector => "cannot be found by meaning yet",
             Mode::Hybrid | Mode::Lexical => "is found by words alone",
@@ -443,6 +448,8 @@ struct Odds {
     fits: [Option<Fit>; 2],
     /// Whether a group is judged by its own fit.
     own: [bool; 2],
+    /// ln(chunks / chunks with a vector). Being the nearest of the few that are embedded so far says little.
+    thin: f32,
 }
 
 impl Odds {
@@ -457,19 +464,23 @@ impl Odds {
             let total = groups[0].scored + groups[1].scored;
             whole = Fit::new(total, &cosines(&merged(&groups))).map(|fit| fit.among(all.max(1)));
         }
-        let fits = groups.each_ref().map(|group| match group.scored >= FEWEST_IN_A_GROUP {
-            true => Fit::new(group.scored, &cosines(&group.best)).map(|fit| fit.among(all)).or(whole),
-            false => whole,
+        let thin = (search.view.index.live_chunks() as f32 / search.meaning.covered().max(1) as f32).ln().max(0.0);
+        let fits = groups.each_ref().map(|group| {
+            let own = match group.scored >= FEWEST_IN_A_GROUP {
+                true => Fit::new(group.scored, &cosines(&group.best)).map(|fit| fit.among(all)),
+                false => None,
+            };
+            own.or(whole).map(|fit| fit.thinned(thin))
         });
         let own = scored.map(|scored| scored >= FEWEST_IN_A_GROUP);
-        Ok(Odds { weights: search.kb.config.search.fusion, scored, fits, own })
+        Ok(Odds { weights: search.kb.config.search.fusion, scored, fits, own, thin })
     }
 
     /// Nats of a chunk that stands at this place of the vector list.
     fn of(&self, near: &Near, rank: Option<usize>) -> f32 {
         match &self.fits[index(near.group)] {
             Some(fit) => self.weights.of_meaning(fit.chance(near.cosine)),
-            None => self.weights.of_rank(rank.unwrap_or(self.scored[0] + self.scored[1])),
+            None => self.weights.of_rank(rank.unwrap_or(self.scored[0] + self.scored[1]), self.thin),
         }
     }
 

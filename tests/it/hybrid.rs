@@ -290,6 +290,19 @@ fn what_is_not_embedded_yet_is_found_by_words_and_counted() {
 }
 
 #[test]
+fn the_nearest_of_the_few_embedded_do_not_stand_before_what_the_words_found() {
+    let library = Library::new(&[], 3);
+    for i in 0..60 {
+        let about = if i % 20 == 0 { "a lantern in the window" } else { "a chair at the table" };
+        library.dir.write(&format!("plain/{i:02}.md"), format!("# Plain {i}\n\nThing{i}: {about}.\n"));
+    }
+    library.cmd(["ingest", "--no-embed"]).ok();
+    let response = library.search(json!({"query": "a lantern that sheds light", "k": 5}));
+    let first = paths(&response)[0];
+    assert!(first.starts_with("plain/"), "{response}");
+}
+
+#[test]
 fn a_page_of_another_kind_of_answer_is_stale() {
     let library = Library::new(&[DAEMON], 30);
     let first = library.search(json!({"query": "oven", "k": 5}));
