@@ -34,11 +34,12 @@
 //! | [`lines`] [`stdio`] | lines ⇄ messages over any two streams · the one owner of a server's stdout | nix |
 //! | [`rendezvous`] | where a server and those who look for it meet: token, endpoint file, locks | getrandom |
 //! | [`http`] | HTTP/1.1 ⇄ messages: framing, limits, deadlines, headers | httparse |
+//! | [`connect`] | a thin line to a server that many hosts share: finds it, starts it, stands in for it | |
 //! | [`serve`] | a server's life: transports, signals, idleness, its end | ctrlc |
 //!
 //! Imports go down this list only: `error model` ← `wire config` ← `endpoint` ← `llm` ← `store index` ←
 //! `ingest::{decode,parse,chunk}` ← `kb` ← `ingest` ← `tools` ← `rpc` ← `log pool catch_up` ← `lines` ← `stdio rendezvous` ←
-//! `http` ← `serve` ← program. The index does not know SQLite; the store
+//! `http` ← `serve connect` ← program. The index does not know SQLite; the store
 //! does not know the index; rpc does not know a transport; a transport does not know a tool; nothing in the library
 //! prints. A test reads the edges and holds them.
 //!
@@ -55,6 +56,7 @@
 
 pub mod catch_up;
 pub mod config;
+pub mod connect;
 pub mod endpoint;
 pub mod error;
 pub mod exit;

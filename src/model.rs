@@ -60,6 +60,13 @@ impl fmt::Debug for Id {
 
 const HEX: &[u8; 16] = b"0123456789abcdef";
 
+impl<'de> Deserialize<'de> for Id {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = std::borrow::Cow::<str>::deserialize(deserializer)?;
+        Id::parse(&text).ok_or_else(|| serde::de::Error::custom(format!("{text:?} is no id")))
+    }
+}
+
 impl Serialize for Id {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut hex = [0; 32];

@@ -107,7 +107,11 @@ impl Folder {
         let deadline = Instant::now() + PROBING;
         loop {
             match file.try_lock() {
-                Ok(()) => return Ok(Some(Claim { folder: self.clone(), _lock: file })),
+                Ok(()) => {
+                    // What a dead server has left behind must not pass for this one's.
+                    fs::remove_file(self.endpoint_file()).ok();
+                    return Ok(Some(Claim { folder: self.clone(), _lock: file }));
+                }
                 // Whoever looks for a server holds the lock for an instant.
                 Err(TryLockError::WouldBlock) if Instant::now() < deadline => std::thread::sleep(PAUSE),
                 Err(TryLockError::WouldBlock) => return Ok(None),
@@ -119,12 +123,14 @@ impl Folder {
     /// The server that is running, if there is one.
     pub fn find(&self) -> Option<ServerStatus> {
         let text = fs::read_to_string(self.endpoint_file()).ok()?;
-        let lock = File::open(self.server_lock()).ok()?;
-        match lock.try_lock_shared() {
-            Err(TryLockError::WouldBlock) => serde_json::from_str(&text).ok(),
-            // Nobody holds it: the server died without removing its file.
-            Ok(()) | Err(TryLockError::Error(_)) => None,
-        }
+        // Where nobody holds the lock, the server died without removing its file.
+        self.is_held().then(|| serde_json::from_str(&text).ok())?
+    }
+
+    /// True while a server of the store lives, whatever it has published.
+    pub fn is_held(&self) -> bool {
+        let lock = File::open(self.server_lock()).ok();
+        lock.is_some_and(|lock| matches!(lock.try_lock_shared(), Err(TryLockError::WouldBlock)))
     }
 
     /// Where a server that has no terminal logs; what an earlier one has left is gone.

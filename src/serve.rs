@@ -132,7 +132,8 @@ fn reachable(server: Arc<Server>, plan: &Plan, address: Address, with_stdio: boo
     log::announce(&serde_json::to_string(&status).map_err(|error| Error::Internal { cause: error.to_string() })?);
 
     let ending = wait(&http, &events, plan.idle_exit, with_stdio);
-    if let Some(claim) = claim {
+    // The claim itself lasts until the end: whoever waits for that sees it go.
+    if let Some(claim) = &claim {
         claim.withdraw();
     }
     http.finish(Instant::now() + LAST_ANSWERS);

@@ -78,7 +78,8 @@ pub use answer::{
     ExplainedMessage, ExplainedPassage, Hop, Refusal, Usage,
 };
 
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(bound(deserialize = "'de: 'static"))]
 pub struct SearchResponse {
     pub schema_version: SearchResponseV1,
     pub hits: Vec<Hit>,
@@ -90,7 +91,7 @@ pub struct SearchResponse {
     pub hint: Option<String>,
 }
 
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Hit {
     pub schema_version: SearchHitV1,
     pub rank: usize,
@@ -119,7 +120,7 @@ pub struct Hit {
     pub trust_level: Trust,
 }
 
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Retrieval {
     pub method: Mode,
     pub fusion_score: f32,
@@ -130,7 +131,7 @@ pub struct Retrieval {
 }
 
 /// Where a chunk stands in its file; the range covers the whole chunk.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum Citation {
     Line { path: String, start: u32, end: u32, section: Option<String>, uri: String },
@@ -153,7 +154,8 @@ impl Citation {
     }
 }
 
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(bound(deserialize = "'de: 'static"))]
 pub struct Trace {
     pub lexical: Vec<TraceEntry>,
     pub vector: Vec<TraceEntry>,
@@ -166,7 +168,7 @@ pub struct Trace {
     pub timing: Timing,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum NearestBy {
     /// Exact.
@@ -175,7 +177,7 @@ pub enum NearestBy {
 }
 
 /// ln E(cosine) = ln k + ln(chunks of the store / chunks) − (cosine − theta) / beta, for the chunks of one script.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct TraceFit {
     pub group: &'static str,
     pub chunks: usize,
@@ -188,7 +190,7 @@ pub struct TraceFit {
     pub blind: bool,
 }
 
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct TraceEntry {
     pub chunk_id: Id,
     pub doc_id: Id,
@@ -197,7 +199,7 @@ pub struct TraceEntry {
     pub score: f32,
 }
 
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct FusionInput {
     pub chunk_id: Id,
     pub lexical_rank: Option<usize>,
@@ -210,7 +212,7 @@ pub struct FusionInput {
     pub vector_evidence: Option<f32>,
 }
 
-#[derive(Debug, Clone, Default, Serialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Timing {
     pub lexical_ms: f64,
     /// Beside the lexical search, waiting for the model included.

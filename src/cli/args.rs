@@ -5,18 +5,18 @@
 //! library judges that.
 
 mod ask;
+mod server;
 
 use std::ffi::OsString;
-use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 
 use argh::{ArgsInfo, CommandInfoWithArgs, FlagInfo, FlagInfoKind, FromArgs};
 use kebab_lite::config::{Flags, nearest};
 use kebab_lite::error::{Error, Result};
-use kebab_lite::http::Address;
 use serde_json::{Map, Value};
 
 pub use ask::AskArgs;
+pub use server::{Action, McpArgs, ServerArgs, Speak};
 
 pub const PROGRAM: &str = "kebab-lite";
 
@@ -78,6 +78,7 @@ pub enum Command {
     Schema(SchemaArgs),
     Doctor(DoctorArgs),
     Mcp(McpArgs),
+    Server(ServerArgs),
 }
 
 /// Read new and changed files into the index.
@@ -183,6 +184,9 @@ pub struct SearchArgs {
     /// ingest changed files first
     #[argh(switch)]
     pub sync: bool,
+    /// search in this process even if a server of this root is running
+    #[argh(switch)]
+    pub no_server: bool,
 }
 
 /// Show the source text behind a hit: a chunk, a document or lines of one.
@@ -256,49 +260,6 @@ pub struct SchemaArgs {}
 #[derive(FromArgs, ArgsInfo)]
 #[argh(subcommand, name = "doctor", help_triggers("--help", "-h"))]
 pub struct DoctorArgs {}
-
-/// Serve agents (Model Context Protocol) over stdin and stdout, over HTTP on this machine, or both.
-#[derive(FromArgs, ArgsInfo)]
-#[argh(
-    subcommand,
-    name = "mcp",
-    help_triggers("--help", "-h"),
-    note = "A host starts it: {{\"command\": \"kebab-lite\", \"args\": [\"mcp\", \"--root\", \"/path/to/notes\"]}}"
-)]
-pub struct McpArgs {
-    /// do not bring the index up to date in the background at the start
-    #[argh(switch)]
-    pub no_sync: bool,
-    /// stdio, http or both (default: stdio); stdio ends with its stdin
-    #[argh(option, default = "Speak::Stdio", from_str_fn(speak))]
-    pub transport: Speak,
-    /// address to listen on, 127.0.0.1 or ::1 (default: 127.0.0.1)
-    #[argh(option, arg_name = "ip", from_str_fn(ip))]
-    pub http_bind: Option<IpAddr>,
-    /// port to listen on, or one of the next ten if it is taken (default: 3847; 0: any)
-    #[argh(option, arg_name = "port", from_str_fn(port))]
-    pub http_port: Option<u16>,
-    /// seconds without a client after which an HTTP server ends itself (default: 0, never; 900 for one that --connect starts)
-    #[argh(option, arg_name = "secs", from_str_fn(seconds))]
-    pub idle_exit: Option<u64>,
-}
-
-/// How a server is spoken to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Speak {
-    Stdio,
-    Http,
-    Both,
-}
-
-impl McpArgs {
-    pub fn address(&self) -> Address {
-        Address { ip: self.http_bind.unwrap_or(Ipv4Addr::LOCALHOST.into()), port: self.http_port.unwrap_or(PORT) }
-    }
-}
-
-/// Where clients look first.
-pub const PORT: u16 = 3847;
 
 impl Args {
     pub fn flags(&self) -> Flags {
@@ -559,24 +520,7 @@ fn command_names() -> Vec<&'static str> {
     Args::get_args_info().commands.iter().map(|command| command.name).collect()
 }
 
-fn speak(text: &str) -> Result<Speak, String> {
-    match text {
-        "stdio" => Ok(Speak::Stdio),
-        "http" => Ok(Speak::Http),
-        "both" => Ok(Speak::Both),
-        _ => Err("expected one of: stdio, http, both".to_owned()),
-    }
-}
-
-fn ip(text: &str) -> Result<IpAddr, String> {
-    text.trim_matches(['[', ']']).parse().map_err(|_| "expected an address such as 127.0.0.1".to_owned())
-}
-
-fn port(text: &str) -> Result<u16, String> {
-    text.parse().map_err(|_| "expected a port from 0 to 65535".to_owned())
-}
-
-fn seconds(text: &str) -> Result<u64, String> {
+pub fn seconds(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| "expected a whole number of seconds".to_owned())
 }
 

@@ -39,7 +39,7 @@ fn what_is_wrong_is_named_and_the_nearest_right_word_given() {
         (
             "frobnicate",
             "subcommand: there is no \"frobnicate\"",
-            "Subcommands: ingest, search, fetch, ingest-file, ingest-stdin, schema, doctor, mcp.",
+            "Subcommands: ingest, search, ask, fetch, ingest-file, ingest-stdin, schema, doctor, mcp, server.",
         ),
         ("search --mdoe x", "--mdoe: there is no such flag", "Did you mean `--mode`?"),
         ("search a --jsn", "--jsn: there is no such flag", "Did you mean `--json`?"),

@@ -6,32 +6,30 @@
 mod args;
 mod ask;
 mod bulk;
+mod hosts;
 mod progress;
 mod render;
+mod server;
 mod text;
 
 use std::ffi::OsString;
 use std::io::{self, BufWriter, Read, Write};
 use std::panic::{self, AssertUnwindSafe};
 use std::path::Path;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use kebab_lite::config::{self, Config};
 use kebab_lite::error::{Error, Result};
 use kebab_lite::ingest::embed::Effort;
 use kebab_lite::kb::Kb;
-use kebab_lite::rpc::Server;
-use kebab_lite::serve::{self, Ending, Plan, Transport};
 use kebab_lite::tools::search::SearchInput;
-use kebab_lite::{exit, ingest, log, tools, wire};
+use kebab_lite::{connect, exit, ingest, tools, wire};
 use serde::Serialize;
 use serde_json::Value;
 
-use args::{
-    Args, Command, FetchArgs, IngestArgs, IngestFileArgs, IngestStdinArgs, McpArgs, Request, SearchArgs, Speak,
-};
+use args::{Args, Command, FetchArgs, IngestArgs, IngestFileArgs, IngestStdinArgs, Request, SearchArgs};
 use progress::Progress;
 use text::{Style, clean};
 
@@ -171,7 +169,8 @@ fn dispatch(argv: Vec<OsString>) -> Outcome {
             session.answer(&doctor, |out, doctor| render::doctor(out, session.style, doctor))?;
             Ok(if doctor.ok { Exit::Done } else { Exit::Unhealthy })
         }
-        Command::Mcp(args) => mcp(&session, &args, &flags),
+        Command::Mcp(args) => server::mcp(&session, &args, &flags),
+        Command::Server(args) => server::server(&session, &args, configure()?),
     }
 }
 
@@ -192,38 +191,6 @@ fn configure(session: &Session, flags: &config::Flags) -> Result<Config> {
 fn load(flags: &config::Flags) -> Result<Config> {
     let cwd = std::env::current_dir().map_err(Error::io("find the working folder", Path::new(".")))?;
     config::load(flags, &environment, &cwd)
-}
-
-/// A server runs whatever the configuration is like: its host shows what tools say, and nothing of what comes before.
-fn mcp(session: &Session, args: &McpArgs, flags: &config::Flags) -> Outcome {
-    if !session.quiet {
-        log::start();
-    }
-    let kb = load(flags).and_then(Kb::open).map(Arc::new);
-    match &kb {
-        Ok(kb) => {
-            kb.graphs.allow();
-            kb.config.warnings.iter().for_each(|warning| log::warn(warning));
-        }
-        Err(error) => log::warn(&format!("{error}; {}", error.hint().unwrap_or_default())),
-    }
-    let transport = match args.transport {
-        Speak::Stdio => Transport::Stdio,
-        Speak::Http => Transport::Http(args.address()),
-        Speak::Both => Transport::Both(args.address()),
-    };
-    if transport == Transport::Stdio && (args.http_bind.is_some() || args.http_port.is_some()) {
-        log::warn("--http-bind and --http-port mean nothing without --transport http or both");
-    }
-    let idle_exit = args.idle_exit.filter(|seconds| *seconds > 0).map(Duration::from_secs);
-    let plan = Plan { transport, sync: !args.no_sync, idle_exit };
-    match serve::run(Server::new(kb, flags.readonly), &plan)? {
-        Ending::Done => Ok(Exit::Done),
-        Ending::Failed(error) => {
-            tell_error(&error, session.json);
-            Ok(Exit::Broken)
-        }
-    }
 }
 
 fn ingest(session: &Session, args: IngestArgs, config: Config) -> Outcome {
@@ -296,14 +263,29 @@ fn stop_on_signal() -> Result<()> {
 }
 
 fn search(session: &Session, args: SearchArgs, config: Config) -> Outcome {
-    let sync = args.sync;
+    let (sync, alone) = (args.sync, args.no_server);
     let query = args.query.join(" ");
-    let input = SearchInput::from_json(Value::Object(args.into_json()))?;
+    let arguments = args.into_json();
+    let input = SearchInput::from_json(Value::Object(arguments.clone()))?;
+    let find = server::find(&config);
     let kb = Kb::open(config)?;
     if sync && let Some(exit) = sync_first(session, &kb)? {
         return Ok(exit);
     }
-    let response = tools::search::run(&kb, &input)?;
+    let shared = if alone { None } else { connect::search(&find, &arguments) };
+    let response = match shared {
+        Some(json) if session.json => {
+            let mut out = io::stdout().lock();
+            out.write_all(json.as_bytes()).and_then(|()| out.write_all(b"\n")).and_then(|()| out.flush())?;
+            return Ok(Exit::Done);
+        }
+        // Versions are words of the program, which lives as long as its words; this one prints them and ends.
+        Some(json) => match serde_json::from_str(Box::leak(json.into_boxed_str())) {
+            Ok(response) => response,
+            Err(_) => tools::search::run(&kb, &input)?,
+        },
+        None => tools::search::run(&kb, &input)?,
+    };
     session.answer(&response, |out, response| {
         render::search(out, session.style, &query, response)?;
         response.trace.as_ref().map_or(Ok(()), |trace| render::trace(out, session.style, trace))

@@ -9,7 +9,7 @@ use kebab_lite::index::lexical::Query;
 use kebab_lite::index::snippet::Matcher;
 use kebab_lite::wire::{
     BulkItem, Citation, Doctor, FetchBody, FetchResult, Hit, IngestItem, IngestReport, IngestResult, Schema,
-    SearchResponse, Trace, TraceEntry,
+    SearchResponse, ServerStatus, Trace, TraceEntry,
 };
 use serde_json::{Map, Value};
 
@@ -264,6 +264,23 @@ fn table(out: Out, style: Style, title: &str, rows: &[(&str, String)]) -> io::Re
     let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
     writeln!(out, "\n{}", style.paint(Ink::Path, title))?;
     rows.iter().try_for_each(|(name, value)| writeln!(out, "  {name:<width$}  {value}"))
+}
+
+pub fn server(out: Out, style: Style, status: &ServerStatus) -> io::Result<()> {
+    if !status.running {
+        return writeln!(out, "no server of {} is running", clean_line(&status.root));
+    }
+    let or_none = |text: &Option<String>| clean_line(text.as_deref().unwrap_or("unknown"));
+    let rows = [
+        ("url", or_none(&status.url)),
+        ("process", status.pid.map_or("unknown".to_owned(), |pid| pid.to_string())),
+        ("version", or_none(&status.version)),
+        ("root", clean_line(&status.root)),
+        ("store", clean_line(&status.store)),
+        ("token", clean_line(&status.token_file)),
+        ("since", or_none(&status.started_at)),
+    ];
+    table(out, style, "server", &rows)
 }
 
 pub fn doctor(out: Out, style: Style, doctor: &Doctor) -> io::Result<()> {

@@ -43,6 +43,11 @@ impl Lines {
         }
     }
 
+    /// True in the middle of a line.
+    pub fn has_begun(&self) -> bool {
+        self.skipping || !self.begun.is_empty()
+    }
+
     /// The last line, if the input ends without a line feed.
     pub fn finish(self, each: impl FnOnce(Line)) {
         if self.skipping {

@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::http::Http;
 use crate::mcp::notes;
 
 /// Where the packages are kept between runs: installing them takes far longer than using them.
@@ -37,12 +38,31 @@ fn skip(what: &str) {
         .ok();
 }
 
-/// Runs a client script that starts `kebab-lite mcp` itself.
+/// How a client reaches the program.
+#[derive(Clone, Copy)]
+enum Over {
+    /// It starts `kebab-lite mcp` itself.
+    Stdio,
+    /// It is given the URL and the token's file of a running server.
+    Http,
+}
+
+/// Runs a client script.
 #[track_caller]
-fn run(mut client: Command) {
+fn run(mut client: Command, over: Over) {
     let dir = notes();
-    let server = dir.cmd(["mcp"]).into_command();
-    client.arg(server.get_program()).args(["mcp", "--root"]).arg(dir.root()).arg("--data-dir").arg(dir.data());
+    let server = match over {
+        Over::Stdio => {
+            let server = dir.cmd(["mcp"]).into_command();
+            client.arg(server.get_program()).args(["mcp", "--root"]).arg(dir.root()).arg("--data-dir").arg(dir.data());
+            None
+        }
+        Over::Http => {
+            let server = Http::start(&dir, &[]);
+            client.arg(server.status["url"].as_str().unwrap()).arg(server.status["token_file"].as_str().unwrap());
+            Some(server)
+        }
+    };
     let output = client.output().expect("the client starts");
     assert!(
         output.status.success(),
@@ -52,13 +72,14 @@ fn run(mut client: Command) {
         String::from_utf8_lossy(&output.stderr)
     );
     eprint!("{}", String::from_utf8_lossy(&output.stdout));
+    drop(server);
 }
 
 fn script(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients").join(name)
 }
 
-fn python(requirement: &str, folder: &str) {
+fn python(requirement: &str, folder: &str, over: Over) {
     let venv = packages(folder);
     let python = venv.join(if cfg!(windows) { "Scripts/python.exe" } else { "bin/python" });
     let installed = || Command::new(&python).args(["-c", "import mcp"]).output().is_ok_and(|out| out.status.success());
@@ -70,8 +91,11 @@ fn python(requirement: &str, folder: &str) {
         return skip(&format!("the Python package {requirement}"));
     }
     let mut client = Command::new(&python);
-    client.arg(script("python_stdio.py"));
-    run(client);
+    client.arg(script(match over {
+        Over::Stdio => "python_stdio.py",
+        Over::Http => "python_http.py",
+    }));
+    run(client, over);
 }
 
 /// True if the npm packages are there, in this folder.
@@ -84,34 +108,46 @@ fn npm(wanted: &[&str], place: &Path) -> bool {
     installed() || install()
 }
 
-fn typescript(package: &str, folder: &str) {
+fn typescript(package: &str, folder: &str, over: Over) {
     let place = packages(folder);
     if !npm(&[package], &place) {
         return skip(&format!("the npm package {package}"));
     }
     let mut client = Command::new("node");
-    client.arg(script("typescript_stdio.mjs")).current_dir(&place);
-    run(client);
+    client.arg(script("typescript.mjs")).current_dir(&place);
+    run(client, over);
 }
 
 #[test]
 fn the_python_sdk_1() {
-    python("mcp==1.30.*", "python1");
+    // One behind the other: both use the packages that the first may have to install.
+    for over in [Over::Stdio, Over::Http] {
+        python("mcp==1.30.*", "python1", over);
+    }
 }
 
 #[test]
 fn the_python_sdk_2() {
-    python("mcp==2.*", "python2");
+    // One behind the other: both use the packages that the first may have to install.
+    for over in [Over::Stdio, Over::Http] {
+        python("mcp==2.*", "python2", over);
+    }
 }
 
 #[test]
 fn the_typescript_sdk_1() {
-    typescript("@modelcontextprotocol/sdk@1", "typescript1");
+    // One behind the other: both use the packages that the first may have to install.
+    for over in [Over::Stdio, Over::Http] {
+        typescript("@modelcontextprotocol/sdk@1", "typescript1", over);
+    }
 }
 
 #[test]
 fn the_typescript_client_2() {
-    typescript("@modelcontextprotocol/client@2", "typescript2");
+    // One behind the other: both use the packages that the first may have to install.
+    for over in [Over::Stdio, Over::Http] {
+        typescript("@modelcontextprotocol/client@2", "typescript2", over);
+    }
 }
 
 /// A llama.cpp server and a small model, from the registry as wheels.

@@ -6,6 +6,7 @@ mod ask;
 mod ask_trouble;
 mod cli;
 mod clients;
+mod connect;
 mod crash;
 mod edges;
 mod embedding;
@@ -24,6 +25,7 @@ mod mcp_life;
 mod model_server;
 #[cfg(feature = "onnx")]
 mod onnx;
+mod parity;
 mod search;
 mod stub;
 mod wire;

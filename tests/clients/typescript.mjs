@@ -1,6 +1,7 @@
 // The official TypeScript SDK against the program: list, call every tool, 64 calls at once, cancel, close.
 //
-// usage: node typescript_stdio.mjs PROGRAM [ARGUMENT…]   (the arguments start the server)
+// usage: node typescript.mjs PROGRAM [ARGUMENT…]   (the arguments start the server)
+//        node typescript.mjs URL TOKEN_FILE        (it is running and reached over HTTP)
 //
 // Runs whichever major is installed where it is started: @modelcontextprotocol/sdk 1.x shakes hands;
 // @modelcontextprotocol/client 2.x is run both ways. Each validates structured output by itself.
@@ -32,14 +33,16 @@ async function load() {
   try {
     const { Client } = await from('@modelcontextprotocol/sdk/client/index.js');
     const { StdioClientTransport } = await from('@modelcontextprotocol/sdk/client/stdio.js');
-    return { Client, StdioClientTransport, release: released('@modelcontextprotocol/sdk', 'sdk'), modes: [undefined] };
+    const { StreamableHTTPClientTransport } = await from('@modelcontextprotocol/sdk/client/streamableHttp.js');
+    const sdk = released('@modelcontextprotocol/sdk', 'sdk');
+    return { Client, StdioClientTransport, StreamableHTTPClientTransport, release: sdk, modes: [undefined] };
   } catch (error) {
     if (!['MODULE_NOT_FOUND', 'ERR_PACKAGE_PATH_NOT_EXPORTED'].includes(error.code)) throw error;
   }
-  const { Client } = await from('@modelcontextprotocol/client');
+  const { Client, StreamableHTTPClientTransport } = await from('@modelcontextprotocol/client');
   const { StdioClientTransport } = await from('@modelcontextprotocol/client/stdio');
   const release = released('@modelcontextprotocol/client', 'client');
-  return { Client, StdioClientTransport, release, modes: ['legacy', 'auto'] };
+  return { Client, StdioClientTransport, StreamableHTTPClientTransport, release, modes: ['legacy', 'auto'] };
 }
 
 function released(name, folder) {
@@ -96,14 +99,21 @@ async function exercise(client) {
   return names.length;
 }
 
-const { Client, StdioClientTransport, release, modes } = await load();
+const { Client, StdioClientTransport, StreamableHTTPClientTransport, release, modes } = await load();
+
+function transport() {
+  if (!program.startsWith('http://')) return new StdioClientTransport({ command: program, args, stderr: 'inherit' });
+  const headers = { Authorization: `Bearer ${readFileSync(args[0], 'utf8')}` };
+  return new StreamableHTTPClientTransport(new URL(program), { requestInit: { headers } });
+}
+
 for (const mode of modes) {
   const options = mode ? { versionNegotiation: { mode } } : {};
   const client = new Client({ name: 'kebab-lite-test', version: '1.0.0' }, options);
   client.onerror = (error) => {
     throw error;
   };
-  await client.connect(new StdioClientTransport({ command: program, args, stderr: 'inherit' }));
+  await client.connect(transport());
   const count = await exercise(client);
   const revision = client.getNegotiatedProtocolVersion?.() ?? '';
   const started = performance.now();
