@@ -79,7 +79,9 @@ async function exercise(client) {
   assert.ok(read.contents[0].text.startsWith('# Backups'));
   assert.equal((await client.listResourceTemplates()).resourceTemplates.length, 2);
 
-  const calls = Array.from({ length: 64 }, (_, number) =>
+  // Over HTTP each takes a connection, of which a server has 64 for all its clients.
+  const atOnce = program.startsWith('http://') ? 40 : 64;
+  const calls = Array.from({ length: atOnce }, (_, number) =>
     client.callTool({ name: 'search', arguments: { query: 'port', k: 1 + (number % 10) } }),
   );
   for (const result of await Promise.all(calls)) {
