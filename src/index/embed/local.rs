@@ -164,6 +164,7 @@ impl Sessions<'_> {
                 let Some(job) = jobs.get(at) else { break };
                 if net.is_none() {
                     *net = Some(local.runtime.open(&local.graph, threads)?);
+                    give_back();
                 }
                 let Some(net) = net.as_mut() else { break };
                 vectors.push((at, local.vector(net, &job.ids)?));
@@ -189,6 +190,9 @@ impl Drop for Sessions<'_> {
         if self.nets.iter().any(Option::is_some) {
             self.nets.clear();
             give_back();
+            if let Graph::Bytes(graph) = &self.local.graph {
+                forget(graph);
+            }
         }
     }
 }
