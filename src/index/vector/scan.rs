@@ -192,9 +192,9 @@ pub fn index(group: Group) -> usize {
 }
 
 /// How far the upper halves alone may be off, in scales of a vector. Each coordinate is rounded to a multiple of 256
-/// scales; against a query of unit length the errors sum up to more than four such steps once in 10¹⁴ vectors
-/// (Hoeffding: 2·exp(−2·4²)).
-const HALF_ERRORS: f32 = 4.0 * 256.0;
+/// scales; against a query of unit length these errors add up to a standard deviation of 256/√12 scales, and this is
+/// almost seven of them: one vector in 10¹¹ errs by more.
+const HALF_ERRORS: f32 = 2.0 * 256.0;
 
 /// A chunk as the pass saw it.
 #[derive(Debug, Clone, Copy)]
@@ -244,17 +244,24 @@ impl Collector {
         self.full = self.full.max(2 * self.found.len());
     }
 
-    /// Reads what is left in full.
+    /// Reads what is left in full, as far down as there may be one of the nearest.
     fn finish(mut self, vectors: &[&LiveVectors], question: &Question) -> Result<Neighbours> {
         self.raise();
+        self.found.sort_unstable_by(|a, b| b.most.total_cmp(&a.most));
         let columns = vectors.iter().map(|live| live.segment.columns()).collect::<Result<Vec<_>>>()?;
-        let mut best = Vec::with_capacity(self.found.len());
-        for rough in &self.found {
-            let at = rough.segment as usize;
-            best.push(question.nearest_window(vectors[at], &columns[at], rough.place as usize)?);
+        let mut best: Vec<Near> = Vec::with_capacity(2 * self.depth.min(self.found.len()));
+        let mut floor = f32::NEG_INFINITY;
+        for some in self.found.chunks(self.depth.max(1)) {
+            for rough in some.iter().take_while(|rough| rough.most >= floor) {
+                let at = rough.segment as usize;
+                best.push(question.nearest_window(vectors[at], &columns[at], rough.place as usize)?);
+            }
+            best.sort_unstable_by(Near::order);
+            best.truncate(self.depth);
+            if best.len() == self.depth {
+                floor = best.last().map_or(floor, |last| last.cosine);
+            }
         }
-        best.sort_unstable_by(Near::order);
-        best.truncate(self.depth);
         Ok(Neighbours { scored: self.scored, best })
     }
 }

@@ -4,7 +4,7 @@ use crate::ingest::prepare::file_stem;
 use crate::model::{Chunk, Media};
 
 /// A chunk's own words under what tells what they are about: the document's title and the headings it stands under, or
-/// a source file's path and the symbol. The model sees no more of the document than this.
+/// a source file's path and the symbol. The model sees no more of the document than this, and each of it once.
 pub fn passage(path: &str, media: Media, title: &str, chunk: &Chunk, body: &str) -> String {
     let body = body.trim();
     let mut text = String::with_capacity(body.len() + 128);
@@ -17,29 +17,34 @@ pub fn passage(path: &str, media: Media, title: &str, chunk: &Chunk, body: &str)
         if let Some(symbol) = &chunk.symbol {
             line(symbol);
         }
-    } else {
-        // A name that counts or encodes something is no title.
-        if title != file_stem(path) || !title.contains(|c: char| c.is_ascii_digit()) {
-            line(title);
-        }
-        let own = first_words(body);
-        let above: Vec<&str> = chunk
-            .heading_path
-            .iter()
-            .map(String::as_str)
-            .filter(|heading| *heading != title && *heading != own)
-            .collect();
-        if !above.is_empty() {
-            line(&above.join(" > "));
-        }
+        text.push_str(body);
+        return text;
     }
-    text.push_str(body);
+    let (own, rest) = opening(body);
+    // A name that counts or encodes something is no title.
+    if title != own && (title != file_stem(path) || !title.contains(|c: char| c.is_ascii_digit())) {
+        line(title);
+    }
+    let above: Vec<&str> =
+        chunk.heading_path.iter().map(String::as_str).filter(|heading| *heading != title && *heading != own).collect();
+    if !above.is_empty() {
+        line(&above.join(" > "));
+    }
+    match chunk.heading_path.iter().any(|heading| heading == own) {
+        // The chunk opens with its own heading, which says the same without its marks.
+        true => {
+            line(own);
+            text.push_str(rest.trim_start());
+        }
+        false => text.push_str(body),
+    }
     text
 }
 
-/// The first line without its marks: a chunk often opens with its own heading.
-fn first_words(body: &str) -> &str {
-    body.lines().next().unwrap_or_default().trim_matches(|c: char| c.is_whitespace() || "#=*".contains(c))
+/// The first line without the marks of a heading, and what follows it.
+fn opening(body: &str) -> (&str, &str) {
+    let (first, rest) = body.split_once('\n').unwrap_or((body, ""));
+    (first.trim_matches(|c: char| c.is_whitespace() || "#=*".contains(c)), rest)
 }
 
 #[cfg(test)]
@@ -60,9 +65,12 @@ mod tests {
     fn a_passage_says_what_it_is_about_once() {
         let headings = chunk(&["Guide", "Server", "Stopping"], None);
         let text = passage("docs/guide.md", Media::Markdown, "Guide", &headings, "## Stopping\n\nPress Ctrl-C.\n");
-        assert_eq!(text, "Guide\nServer\n## Stopping\n\nPress Ctrl-C.");
+        assert_eq!(text, "Guide\nServer\nStopping\nPress Ctrl-C.");
         let text = passage("docs/guide.md", Media::Markdown, "Guide", &headings, "Press Ctrl-C.");
         assert_eq!(text, "Guide\nServer > Stopping\nPress Ctrl-C.");
+        let top = chunk(&["Guide"], None);
+        let text = passage("docs/guide.md", Media::Markdown, "Guide", &top, "# Guide\n\nRead it.\n");
+        assert_eq!(text, "Guide\nRead it.");
     }
 
     #[test]
