@@ -25,7 +25,8 @@ pub struct Verdict {
     pub confidence: f32,
 }
 
-/// Below this an answer is not given. Chosen on `tests/ask/questions.jsonl`: right answers of small models lie above.
+/// Below this an answer is not given. It separates the examples of the tests here; no run of a model has fitted it, nor the
+/// factors below.
 pub const LEAST_CONFIDENCE: f32 = 0.35;
 
 /// A mark of a passage that does not exist makes the rest less credible, too.
@@ -42,7 +43,7 @@ const WRONG_NUMBER: f32 = 0.5;
 /// What nothing speaks for or against.
 const UNDECIDED: f32 = 0.6;
 
-/// The share of its content words that a good paraphrase keeps.
+/// The share of its content words that a paraphrase is taken to keep.
 const FULL_SUPPORT: f32 = 0.7;
 
 pub fn judge(answer: &str, question: &str, passages: &[&str]) -> Verdict {
