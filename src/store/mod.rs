@@ -135,6 +135,15 @@ fn check_format(connection: &Connection, path: &Path) -> Result<bool> {
     Ok(true)
 }
 
+/// The revision of a store that names none: 0, nothing has been stored, unless there is something of a revision.
+fn unnamed_revision(connection: &Connection, path: &Path) -> Result<u64> {
+    let count = "SELECT count(*) FROM segments";
+    match connection.query_row(count, [], |row| row.get::<_, i64>(0)).map_err(sql(path))? {
+        0 => Ok(0),
+        _ => Err(Error::StoreCorrupt { path: path.to_owned(), cause: "it has segments of no revision".into() }),
+    }
+}
+
 /// For `map_err` over database operations.
 fn sql(path: &Path) -> impl Fn(rusqlite::Error) -> Error {
     let path = path.to_owned();

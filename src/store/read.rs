@@ -8,7 +8,7 @@ use rusqlite::blob::Blob;
 use rusqlite::types::Value;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, params_from_iter};
 
-use super::{HEADING_SEPARATOR, check_format, database_path, sql};
+use super::{HEADING_SEPARATOR, check_format, database_path, sql, unnamed_revision};
 use crate::error::{Error, Result};
 use crate::model::{Bits, Chunk, Encoding, Filter, Given, Id, Media, SegmentEntry, Trust, VectorEntry};
 
@@ -154,7 +154,10 @@ impl Reader {
 
     /// Counts up with every change of the corpus; 0 before the first.
     pub fn revision(&self) -> Result<u64> {
-        Ok(self.meta_number("revision")?.unwrap_or(0) as u64)
+        match self.meta_number("revision")? {
+            Some(revision) => Ok(revision as u64),
+            None => unnamed_revision(&self.connection, &self.path),
+        }
     }
 
     pub fn meta_number(&self, key: &str) -> Result<Option<i64>> {

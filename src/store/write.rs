@@ -16,7 +16,7 @@ use serde_json::json;
 use super::{
     APPLICATION_ID, FORMAT, HEADING_SEPARATOR, SCHEMA, check_format, database_path, read,
     read::{Known, given},
-    segments_folder, sql,
+    segments_folder, sql, unnamed_revision,
 };
 use crate::error::{Error, Result};
 use crate::model::{Chunk, Encoding, Given, Id, Media, Metadata, Rows, SegmentEntry, Trust, VectorEntry};
@@ -262,7 +262,10 @@ impl Writer {
     }
 
     pub fn revision(&self) -> Result<u64> {
-        Ok(self.meta::<i64>("revision")?.unwrap_or(0) as u64)
+        match self.meta::<i64>("revision")? {
+            Some(revision) => Ok(revision as u64),
+            None => unnamed_revision(&self.connection, &self.path),
+        }
     }
 
     /// The sources that documents are of.

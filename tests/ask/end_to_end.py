@@ -20,7 +20,8 @@ NOTES = {
     "저장소.md": "# 저장소\n\n메타데이터 저장소로는 SQLite를 골랐다.\n",
 }
 
-REASONS = {"llm_self_judge", "llm_stream_aborted"}
+# The last two where a question was put anew by the model, whatever it made of it.
+REASONS = {"llm_self_judge", "llm_stream_aborted", "score_gate", "no_chunks"}
 
 
 def checked(program, answer):

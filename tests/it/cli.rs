@@ -88,7 +88,7 @@ fn usage_errors_are_exit_code_2_and_suggest() {
         assert!(error["details"].is_object(), "{line}");
     }
     dir.cmd([""; 0]).run().code(2).stdout("").stderr(
-        "kebab-lite: subcommand: none given; expected one of ingest, search, ask, fetch, ingest-file, ingest-stdin, schema, doctor, mcp\n  hint: Run `kebab-lite --help`.\n",
+        "kebab-lite: subcommand: none given; expected one of ingest, search, ask, fetch, ingest-file, ingest-stdin, schema, doctor, mcp, server\n  hint: Run `kebab-lite --help`.\n",
     );
 }
 

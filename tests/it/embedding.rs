@@ -86,7 +86,7 @@ fn every_text_is_embedded_once() {
     assert_eq!(output.json()["embedding"]["error"], Value::Null);
     let mut texts = bench.server.take_texts();
     texts.sort();
-    assert_eq!((texts.len(), &texts[0][..]), (30, "Note 0\n# Note 0\n\nThe early words of note 0."));
+    assert_eq!((texts.len(), &texts[0][..]), (30, "Note 0\nThe early words of note 0."));
     let lines = output.stderr_json();
     let started = events(&lines, "embed_started");
     assert_eq!((started.len(), &started[0]["total"], &started[0]["replaces"]), (1, &json!(30), &Value::Null));

@@ -254,7 +254,13 @@ impl Asking<'_> {
 
     /// The hits of the question; of its parts, too, taken in turns, each once.
     fn retrieve(&self, draft: &mut Draft) -> Result<()> {
-        let (hits, hint) = self.search(&draft.question)?;
+        let (mut hits, mut hint) = self.search(&draft.question)?;
+        let asked = &self.input.search.query;
+        if hits.is_empty() && draft.question != *asked {
+            // What a model made of it is about nothing here; what was asked may be.
+            draft.question.clone_from(asked);
+            (hits, hint) = self.search(asked)?;
+        }
         draft.hints.extend(hint);
         let mut lists = vec![hits];
         for hop in draft.hops.iter_mut().flatten() {
