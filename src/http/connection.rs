@@ -319,7 +319,7 @@ impl<'c> Connection<'c> {
         let started = Instant::now();
         let mut deadline = started + if first { HEAD_TIME } else { IDLE_TIME };
         let mut looked_at = 0;
-        let mut begun = first;
+        let mut begun = false;
         loop {
             if !self.waiting.is_empty() {
                 if let Some(end) = head::end(&self.waiting, looked_at) {
@@ -330,7 +330,9 @@ impl<'c> Connection<'c> {
                 head::refuse_early(&self.waiting[..self.waiting.len().min(MAX_HEAD)]).map_err(Missing::Refused)?;
                 if !begun {
                     begun = true;
-                    deadline = Instant::now() + HEAD_TIME;
+                    if !first {
+                        deadline = Instant::now() + HEAD_TIME;
+                    }
                     self.place.enter(Phase::Reading);
                 }
                 looked_at = self.waiting.len();

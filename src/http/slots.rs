@@ -31,7 +31,9 @@ struct Slot {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
-    /// A request is awaited in whole or in part.
+    /// Nothing has come yet.
+    New,
+    /// The rest of a request is awaited.
     Reading,
     /// Between two requests.
     Idle,
@@ -47,8 +49,10 @@ pub struct Place {
     number: u64,
 }
 
-/// Clients have this long to be read from before they may have to give way.
-const FRESH: Duration = Duration::from_millis(5);
+/// A client that opens many connections writes to the first of them after it has opened the last.
+const FRESH: Duration = Duration::from_millis(50);
+/// Who has begun a head has it all at hand: what is still missing then is being held back.
+const BEGUN: Duration = Duration::from_millis(5);
 const STALLED: Duration = Duration::from_millis(25);
 const LINGERING: Duration = Duration::from_secs(1);
 
@@ -70,7 +74,7 @@ impl Slots {
         }
         let number = table.next;
         table.next += 1;
-        let slot = Slot { stream: stream.clone(), phase: Phase::Reading, since: now, trusted: false };
+        let slot = Slot { stream: stream.clone(), phase: Phase::New, since: now, trusted: false };
         table.slots.insert(number, slot);
         Some(Place { slots: self.clone(), number })
     }
@@ -94,7 +98,8 @@ impl Slot {
         match (self.phase, self.trusted) {
             (Phase::Busy, _) => None,
             (Phase::Closing, _) => Some(0),
-            (Phase::Reading, false) => (age >= FRESH).then_some(1),
+            (Phase::Reading, false) => (age >= BEGUN).then_some(1),
+            (Phase::New, _) => (age >= FRESH).then_some(2),
             (Phase::Idle, false) => (age >= FRESH).then_some(2),
             (Phase::Reading, true) => (age >= STALLED).then_some(3),
             (Phase::Idle, true) => (age >= LINGERING).then_some(4),
@@ -147,8 +152,8 @@ mod tests {
         let slots = Slots::new(start);
         let places: Vec<Place> = (0..MOST).map(|_| slots.take(&stream(), start).unwrap()).collect();
         let taken = |place: &Place| slots.locked().slots.contains_key(&place.number);
-        // Everybody has only just come.
-        assert!(slots.take(&stream(), start).is_none());
+        // Everybody has only just come, and may be about to write.
+        assert!(slots.take(&stream(), start + FRESH / 2).is_none());
         places.iter().for_each(|place| place.enter(Phase::Busy));
         let later = Instant::now() + Duration::from_secs(60);
         assert!(slots.take(&stream(), later).is_none());
@@ -161,7 +166,8 @@ mod tests {
         places[7].enter(Phase::Idle);
         places[8].enter(Phase::Reading);
         places[9].enter(Phase::Closing);
-        for expected in [9, 8, 7, 6, 5] {
+        places[10].enter(Phase::New);
+        for expected in [9, 8, 7, 10, 6, 5] {
             let newcomer = slots.take(&stream(), later).unwrap();
             newcomer.enter(Phase::Busy);
             assert!(!taken(&places[expected]), "{expected}");

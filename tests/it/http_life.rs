@@ -244,7 +244,7 @@ impl Attack {
 
 #[test]
 #[cfg(unix)]
-fn a_thousand_slow_clients_hold_up_nobody() {
+fn hundreds_of_slow_clients_hold_up_nobody() {
     let dir = notes();
     let mut http = Http::start(&dir, &[]);
     http.works();
@@ -269,7 +269,7 @@ fn a_thousand_slow_clients_hold_up_nobody() {
     assert!(attack.end() > 400);
     times.sort();
     let p99 = times[times.len() * 99 / 100];
-    // The bound that a quiet machine holds is the bench's matter.
+    // The bound that a quiet machine holds, under a thousand, is the bench's matter.
     assert!(p99 < Duration::from_millis(500), "{p99:?} of {}", times.len());
     assert!(refused * 20 < times.len(), "{refused} of {} refused", times.len());
     #[cfg(target_os = "linux")]
