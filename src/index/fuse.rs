@@ -31,6 +31,9 @@ pub const FEWEST_IN_A_GROUP: usize = 50;
 /// Cosines are wanted to this place, best first, whatever the size of the store.
 pub const MOST: usize = 300;
 
+/// As many cosines as the spread of the whole store is worth to a group's: little beside the 240 of a large group.
+const LEAN: f32 = 40.0;
+
 /// Spreads below this are rounding: all chunks are equally far.
 const LEAST_BETA: f32 = 1e-5;
 
@@ -53,6 +56,14 @@ impl Fit {
     /// The fit of a group in a store of `all` chunks.
     pub fn among(self, all: usize) -> Fit {
         Fit { shift: (all as f32 / self.n as f32).ln(), ..self }
+    }
+
+    /// The fit of a group, leaning on that of the whole store: few cosines leave their spread in doubt, and one that is
+    /// read too small makes a chance neighbour look like an answer. It counts as if `LEAN` more had been seen, spread as
+    /// in the store.
+    pub fn leaning(self, whole: &Fit) -> Fit {
+        let seen = (self.k - self.k / 5) as f32;
+        Fit { beta: (seen * self.beta + LEAN * whole.beta) / (seen + LEAN), ..self }
     }
 
     /// The fit where only one chunk in e^`thin` of the store has been scored: the others are taken to be like these.
@@ -143,6 +154,17 @@ mod tests {
     fn chunks_that_were_not_scored_are_counted_as_if_like_the_others() {
         let fit = Fit::new(1000, &ladder()).unwrap().thinned(4f32.ln());
         close(fit.chance(0.801), 4.60517 + 1.386294);
+    }
+
+    #[test]
+    fn the_spread_of_a_small_group_leans_on_the_whole_stores() {
+        let whole = Fit { n: 210, k: 21, theta: 0.84, beta: 0.010, shift: 0.0 };
+        let small = Fit { n: 73, k: 10, theta: 0.80, beta: 0.002, shift: 0.0 };
+        // Eight cosines of its own, forty of the store's.
+        close(small.leaning(&whole).beta, (8.0 * 0.002 + 40.0 * 0.010) / 48.0);
+        let large = Fit { n: 9000, k: 300, ..small };
+        close(large.leaning(&whole).beta, (240.0 * 0.002 + 40.0 * 0.010) / 280.0);
+        close(small.leaning(&whole).theta, 0.80);
     }
 
     #[test]

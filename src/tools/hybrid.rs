@@ -470,7 +470,11 @@ impl Odds {
                 true => Fit::new(group.scored, &cosines(&group.best)).map(|fit| fit.among(all)),
                 false => None,
             };
-            own.or(whole).map(|fit| fit.thinned(thin))
+            let fit = match (own, whole) {
+                (Some(own), Some(whole)) => Some(own.leaning(&whole)),
+                (own, whole) => own.or(whole),
+            };
+            fit.map(|fit| fit.thinned(thin))
         });
         let own = scored.map(|scored| scored >= FEWEST_IN_A_GROUP);
         Ok(Odds { weights: search.kb.config.search.fusion, scored, fits, own, thin })
