@@ -112,7 +112,10 @@ impl Writer {
         self.connection.set_prepared_statement_cache_capacity(32);
         let made = check_format(&self.connection, &self.path)?;
         // NORMAL: a power cut may cost the last steps, never the consistency of those before them.
-        let settings = "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA cache_size = -16384;";
+        // A chunk is read by following the pages of its document from the first, so larger ones are fewer to follow; twice
+        // as large again would waste more of the disk than it saves. Takes effect before a database has content.
+        let settings = "PRAGMA page_size = 8192; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; \
+                        PRAGMA cache_size = -16384;";
         self.connection.execute_batch(settings).map_err(&fail)?;
         if !made {
             let create = format!(
