@@ -15,8 +15,8 @@ use super::tokenize::{Analyzer, Field, WORD_MARK, is_syllable, words};
 pub struct Matcher {
     /// For each term of the query its place in the query.
     terms: FxHashMap<String, usize>,
-    /// `beginning` of the terms: most words of a text are passed over by this alone.
-    beginnings: Vec<[u8; 2]>,
+    /// `beginning` of the terms in ASCII: most words of a text are passed over by this alone.
+    beginnings: Vec<Vec<u8>>,
     /// The first characters of terms in Hangul.
     syllables: Vec<char>,
     grams: Analyzer,
@@ -37,7 +37,8 @@ impl Matcher {
     pub fn new(query: &Query) -> Matcher {
         let terms: FxHashMap<String, usize> =
             query.terms.iter().enumerate().map(|(place, (term, _))| (term.clone(), place)).collect();
-        let mut beginnings: Vec<[u8; 2]> = terms.keys().map(|term| beginning(term.as_bytes())).collect();
+        let mut beginnings: Vec<Vec<u8>> =
+            terms.keys().filter(|term| term.is_ascii()).map(|term| beginning(term.as_bytes())).collect();
         beginnings.sort_unstable();
         beginnings.dedup();
         let first = |term: &String| term.trim_start_matches(WORD_MARK).chars().next();
@@ -71,16 +72,11 @@ impl Matcher {
 
     /// Whether a term begins like this, separators left out.
     fn may_begin(&self, part: &[u8]) -> bool {
-        let mut letters = part.iter().filter(|byte| byte.is_ascii_alphanumeric()).map(u8::to_ascii_lowercase);
-        let first = letters.next().unwrap_or(0);
-        if !self.beginnings.iter().any(|term| term[0] == first) {
-            return false;
-        }
-        let second = match letters.next().unwrap_or(0) {
-            b'y' => b'i',
-            other => other,
+        let begins_like = |beginning: &Vec<u8>| {
+            let mut letters = part.iter().filter(|byte| byte.is_ascii_alphanumeric());
+            beginning.iter().all(|letter| letters.next().is_some_and(|byte| byte.to_ascii_lowercase() == *letter))
         };
-        self.beginnings.iter().any(|term| term[0] == first && (term[1] == 0 || term[1] == second))
+        self.beginnings.iter().any(begins_like)
     }
 
     /// The words of `text` that hold a term, in order.
@@ -127,16 +123,13 @@ impl Matcher {
     }
 }
 
-/// The letters that a word shares with its stem: the first, and in a term of four letters or more the second, but for
-/// `y`, which may become `i`. 0 stands for any letter.
-fn beginning(term: &[u8]) -> [u8; 2] {
-    let mut letters = term.iter().filter(|byte| byte.is_ascii_alphanumeric()).map(u8::to_ascii_lowercase);
-    let first = letters.next().unwrap_or(0);
-    let second = match letters.next() {
-        Some(b'y') => b'i',
-        other => other.unwrap_or(0),
-    };
-    [first, if term.len() >= 4 { second } else { 0 }]
+/// The letters that a word surely shares with its stem: all but the last two, and the first. The stemmer takes endings
+/// away, and of what it leaves it changes two letters at most: `usability` becomes `usabl`, `dying` becomes `die`.
+fn beginning(term: &[u8]) -> Vec<u8> {
+    let mut letters: Vec<u8> =
+        term.iter().filter(|byte| byte.is_ascii_alphanumeric()).map(u8::to_ascii_lowercase).collect();
+    letters.truncate(letters.len().saturating_sub(2).max(1));
+    letters
 }
 
 /// The window of at most `limit` characters that holds the most different terms, then the most matches, then
@@ -272,6 +265,26 @@ mod tests {
             "try",
             "Yes",
             "yearly",
+            "dying",
+            "dies",
+            "skies",
+            "ties",
+            "tying",
+            "usability",
+            "usable",
+            "ability",
+            "hoping",
+            "hopped",
+            "relational",
+            "rationally",
+            "sensibilities",
+            "gently",
+            "only",
+            "innings",
+            "generically",
+            "communism",
+            "agency",
+            "agent's",
             "a_b",
             "aB",
             "x86_64",
