@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """The server over HTTP: pings on one connection, beside the official Python SDK's minimal server under the same client,
-and searches while a thousand connections drip a byte a second and 64 bodies stay half-sent.
+what a line of `--connect` adds to them and keeps in memory, and searches while a thousand connections drip a byte a second and 64 bodies stay half-sent.
 
 usage: python3 benches/http.py PROGRAM [--sdk PYTHON]
 
@@ -174,6 +174,61 @@ def resident(pid, field="VmRSS"):
     return int(next(line.split()[1] for line in lines if line.startswith(field))) / 1024
 
 
+def proportional(pid):
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return int(next(line.split()[1] for line in lines if line.startswith("Pss:"))) / 1024
+
+
+class Lines:
+    """A server over pipes."""
+
+    def __init__(self, command, environment):
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment)
+
+    def ask(self, message):
+        self.process.stdin.write(message)
+        self.process.stdin.flush()
+        return self.process.stdout.readline()
+
+    def end(self):
+        self.process.stdin.close()
+        self.process.wait()
+
+
+def adapter(program, place, environment):
+    """A line of `--connect` beside a server of its own."""
+    ping = b'{"jsonrpc":"2.0","id":1,"method":"ping"}\n'
+    call = {"name": "search", "arguments": {"query": "plan of the backups"}}
+    call = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}).encode() + b"\n"
+    line = Lines([program, "mcp", "--connect", "--ensure-server=false", *place], environment)
+    alone = Lines([program, "mcp", "--no-sync", *place], environment)
+    for server in (line, alone):
+        assert b'"result"' in server.ask(call)
+
+    def median(server, message):
+        times = []
+        for _ in range(1000):
+            begun = time.perf_counter()
+            server.ask(message)
+            times.append(time.perf_counter() - begun)
+        return statistics.median(times) * 1e6
+
+    for name, message in (("ping", ping), ("search", call)):
+        # In turn, so that both meet the same machine.
+        added = [median(line, message) - median(alone, message) for _ in range(ROUNDS)]
+        figure(f"a line of --connect: added to a {name}, p50", statistics.median(added), "µs", 100)
+    pid = line.process.pid
+    figure("a line of --connect: memory after that", resident(pid), "MiB", 3)
+    figure("a line of --connect: its share of that", proportional(pid), "MiB")
+    time.sleep(1.5)
+    figure("a line of --connect: memory when idle", resident(pid), "MiB", 3)
+    begun = time.perf_counter()
+    line.ask(ping)
+    figure("a line of --connect: the first ping after that", (time.perf_counter() - begun) * 1e6, "µs")
+    line.end()
+    alone.end()
+
+
 def besiege(port, token, over):
     """Keeps as many connections open as it can; whoever is thrown out comes back a second later."""
     head = (
@@ -310,6 +365,7 @@ def main():
             port = int(ready["url"].removesuffix("/mcp").rsplit(":", 1)[1])
             token = Path(ready["token_file"]).read_text()
             pings(port, token, options.sdk)
+            adapter(options.program, ["--root", root, "--data-dir", Path(folder, "data")], environment)
             attack(server, port, token)
         finally:
             server.kill()

@@ -32,13 +32,14 @@
 //! | [`rpc`] | JSON-RPC and MCP as pure functions of (knowledge base, message) | |
 //! | [`pool`] [`catch_up`] [`log`] [`exit`] | workers · a server's own ingest · its lines on stderr · the end of a process | |
 //! | [`lines`] [`stdio`] | lines ⇄ messages over any two streams · the one owner of a server's stdout | nix |
+//! | [`residency`] | which pages of the program stay in memory | nix |
 //! | [`rendezvous`] | where a server and those who look for it meet: token, endpoint file, locks | getrandom |
 //! | [`http`] | HTTP/1.1 ⇄ messages: framing, limits, deadlines, headers | httparse |
 //! | [`connect`] | a thin line to a server that many hosts share: finds it, starts it, stands in for it | |
 //! | [`serve`] | a server's life: transports, signals, idleness, its end | ctrlc |
 //!
 //! Imports go down this list only: `error model` ← `wire config` ← `endpoint` ← `llm` ← `store index` ←
-//! `ingest::{decode,parse,chunk}` ← `kb` ← `ingest` ← `tools` ← `rpc` ← `log pool catch_up` ← `lines` ← `stdio rendezvous` ←
+//! `ingest::{decode,parse,chunk}` ← `kb` ← `ingest` ← `tools` ← `rpc` ← `log pool catch_up` ← `lines` ← `stdio rendezvous residency` ←
 //! `http` ← `serve connect` ← program. The index does not know SQLite; the store
 //! does not know the index; rpc does not know a transport; a transport does not know a tool; nothing in the library
 //! prints. A test reads the edges and holds them.
@@ -70,6 +71,7 @@ pub mod log;
 pub mod model;
 pub mod pool;
 pub mod rendezvous;
+pub mod residency;
 pub mod rpc;
 pub mod serve;
 pub mod stdio;

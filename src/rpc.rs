@@ -182,12 +182,12 @@ fn request(server: &Server, id: Id, method: &str, params: &Params) -> Result<Ste
             };
             let arguments = params.arguments.filter(|raw| is_given(raw)).map(ToOwned::to_owned);
             let arguments = arguments.unwrap_or_else(tools::no_arguments);
-            Ok(Step::Call(Call { token: token(&meta), work: Work::Tool { tool, arguments }, whole: false, era, id }))
+            Ok(Step::Call(Call { token: meta.token(), work: Work::Tool { tool, arguments }, whole: false, era, id }))
         }
         (_, "resources/read") => {
             let uri = params.uri.and_then(string).ok_or_else(|| invalid("uri must be a string".into()))?;
             let uri = Uri::parse(&uri).ok_or_else(|| no_resource(&id, era, &uri))?;
-            Ok(Step::Call(Call { token: token(&meta), work: Work::Read(uri), whole: false, era, id }))
+            Ok(Step::Call(Call { token: meta.token(), work: Work::Read(uri), whole: false, era, id }))
         }
         _ => Err(Fault::new(Some(&id), Code::MethodNotFound, format!("no such method: {}", short(method)))),
     }
@@ -224,11 +224,22 @@ pub fn unsupported(id: Option<&Id>, version: &str) -> Fault {
 /// Neither list ever changes under a running server, and resources are not listed at all.
 const CAPABILITIES: &str = r#"{"tools":{},"resources":{}}"#;
 
-fn initialize(id: &Id, params: &Params) -> Result<Step, Fault> {
-    let asked = params.protocol_version.and_then(string);
-    let asked = asked.ok_or_else(|| Fault::new(Some(id), Code::InvalidParams, "protocolVersion must be a string"))?;
+/// The revision that a message agrees on with whatever server of this version gets it.
+pub fn agreed(message: &Message) -> Option<&'static str> {
+    let Message::Request { id, method, params } = message else { return None };
+    let era = params.meta().ok().and_then(|meta| era(id, method, &meta).ok());
+    (era == Some(Era::Legacy) && method == "initialize").then(|| negotiated(params)).flatten()
+}
+
+fn negotiated(params: &Params) -> Option<&'static str> {
+    let asked = params.protocol_version.and_then(string)?;
     let legacy = REVISIONS.iter().filter(|known| **known != MODERN);
-    let revision = legacy.copied().find(|known| *known == asked).unwrap_or(LATEST_LEGACY);
+    Some(legacy.copied().find(|known| *known == asked).unwrap_or(LATEST_LEGACY))
+}
+
+fn initialize(id: &Id, params: &Params) -> Result<Step, Fault> {
+    let invalid = || Fault::new(Some(id), Code::InvalidParams, "protocolVersion must be a string");
+    let revision = negotiated(params).ok_or_else(invalid)?;
     let fields = format!(
         r#""protocolVersion":"{revision}","capabilities":{CAPABILITIES},"serverInfo":{},"instructions":{}"#,
         answer::SERVER,
@@ -400,10 +411,6 @@ impl Reporter<'_> {
 
 /// Between two progress notifications of a request.
 const PAUSE: Duration = Duration::from_millis(100);
-
-fn token(meta: &Meta) -> Option<Id> {
-    meta.progress_token.and_then(Id::token)
-}
 
 fn is_given(raw: &RawValue) -> bool {
     raw.get() != "null"

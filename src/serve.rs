@@ -25,6 +25,7 @@ use crate::lines::MOST_QUEUED;
 use crate::log;
 use crate::pool::Pool;
 use crate::rendezvous::{Claim, Folder, fingerprint};
+use crate::residency;
 use crate::rpc::Server;
 use crate::stdio::Stdio;
 use crate::wire::{ServerStatus, ServerStatusV1};
@@ -59,6 +60,8 @@ const SWEEP: Duration = Duration::from_secs(60);
 /// Serves until the end. An error is one of the start; a server that came to its end in disorder is `Failed`.
 pub fn run(server: Server, plan: &Plan) -> Result<Ending> {
     let server = Arc::new(server);
+    // No thread loads a library before this.
+    residency::trim();
     match plan.transport {
         Transport::Stdio => stdio(server, plan),
         Transport::Http(address) => reachable(server, plan, address, false),

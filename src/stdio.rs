@@ -35,7 +35,7 @@ impl Stdio {
 
     /// Serves until stdin ends. `heard` is called after each chunk of requests.
     pub fn read(&self, pool: &Arc<Pool>, heard: &dyn Fn()) {
-        self.peer.read(io::stdin().lock(), pool, heard, &is_hung_up);
+        self.peer.read(io::stdin().lock(), pool, false, heard, &is_hung_up);
     }
 
     /// Requests under way are answered, as far as that is possible by then.

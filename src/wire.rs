@@ -559,7 +559,7 @@ pub struct Check {
 }
 
 /// error.v1: what an `Error` says, as data.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ErrorReport {
     pub schema_version: ErrorV1,
     pub code: &'static str,

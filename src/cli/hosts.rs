@@ -34,6 +34,8 @@ pub struct Entry {
 
 pub fn parse(text: &str) -> Result<Host, String> {
     let names: Vec<&str> = HOSTS.iter().map(|(name, _)| *name).collect();
+    // What its users call it, and its command.
+    let text = if text == "claude" { "claude-code" } else { text };
     let found = HOSTS.iter().find(|(name, _)| *name == text).map(|(_, host)| *host);
     found.ok_or_else(|| format!("expected one of: {}", names.join(", ")))
 }
@@ -121,7 +123,7 @@ mod tests {
                 Err(error) => assert!(error.hint().unwrap().contains("--connect"), "{name}"),
             }
         }
-        assert_eq!(parse("zed"), Ok(Host::Zed));
+        assert_eq!((parse("zed"), parse("claude")), (Ok(Host::Zed), Ok(Host::ClaudeCode)));
         assert!(parse("emacs").unwrap_err().contains("claude-code, claude-desktop, codex"));
     }
 

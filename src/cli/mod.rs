@@ -9,6 +9,7 @@ mod bulk;
 mod hosts;
 mod progress;
 mod render;
+mod search;
 mod server;
 mod text;
 
@@ -24,12 +25,11 @@ use kebab_lite::config::{self, Config};
 use kebab_lite::error::{Error, Result};
 use kebab_lite::ingest::embed::Effort;
 use kebab_lite::kb::Kb;
-use kebab_lite::tools::search::SearchInput;
-use kebab_lite::{connect, exit, ingest, tools, wire};
+use kebab_lite::{exit, ingest, tools, wire};
 use serde::Serialize;
 use serde_json::Value;
 
-use args::{Args, Command, FetchArgs, IngestArgs, IngestFileArgs, IngestStdinArgs, Request, SearchArgs};
+use args::{Args, Command, FetchArgs, IngestArgs, IngestFileArgs, IngestStdinArgs, Request};
 use progress::Progress;
 use text::{Style, clean};
 
@@ -150,8 +150,8 @@ fn dispatch(argv: Vec<OsString>) -> Outcome {
     let Args { command, .. } = args;
     match command {
         Command::Ingest(args) => ingest(&session, args, configure()?),
-        Command::Search(args) if args.bulk => search_bulk(&session, args, &configure),
-        Command::Search(args) => search(&session, args, configure()?),
+        Command::Search(args) if args.bulk => search::bulk(&session, args, &configure),
+        Command::Search(args) => search::one(&session, args, configure()?),
         Command::Ask(args) => ask::run(&session, args, configure()?),
         Command::Fetch(args) => fetch(&session, args, configure()?),
         Command::IngestFile(args) => ingest_file(&session, args, configure()?),
@@ -262,40 +262,6 @@ fn stop_on_signal() -> Result<()> {
     ctrlc::set_handler(handler).map_err(|error| Error::Internal { cause: format!("no signal handler: {error}") })
 }
 
-fn search(session: &Session, args: SearchArgs, config: Config) -> Outcome {
-    let (sync, alone) = (args.sync, args.no_server);
-    let query = args.query.join(" ");
-    let arguments = args.into_json();
-    let input = SearchInput::from_json(Value::Object(arguments.clone()))?;
-    let find = server::find(&config);
-    let kb = Kb::open(config)?;
-    if sync && let Some(exit) = sync_first(session, &kb)? {
-        return Ok(exit);
-    }
-    let shared = if alone { None } else { connect::search(&find, &arguments) };
-    let response = match shared {
-        Some(json) if session.json => {
-            let mut out = io::stdout().lock();
-            out.write_all(json.as_bytes()).and_then(|()| out.write_all(b"\n")).and_then(|()| out.flush())?;
-            return Ok(Exit::Done);
-        }
-        // Versions are words of the program, which lives as long as its words; this one prints them and ends.
-        Some(json) => match serde_json::from_str(Box::leak(json.into_boxed_str())) {
-            Ok(response) => response,
-            Err(_) => tools::search::run(&kb, &input)?,
-        },
-        None => tools::search::run(&kb, &input)?,
-    };
-    session.answer(&response, |out, response| {
-        render::search(out, session.style, &query, response)?;
-        response.trace.as_ref().map_or(Ok(()), |trace| render::trace(out, session.style, trace))
-    })?;
-    for note in render::notes(&response) {
-        session.note(&note);
-    }
-    Ok(Exit::Done)
-}
-
 fn fetch(session: &Session, args: FetchArgs, config: Config) -> Outcome {
     let input = tools::fetch::Input::from_json(Value::Object(args.into_json()))?;
     let result = tools::fetch::run(&Kb::open(config)?, &input)?;
@@ -323,44 +289,6 @@ fn sync_first(session: &Session, kb: &Kb) -> Outcome<Option<Exit>> {
 
 /// What a search waits for vectors of what it has just read in.
 const SYNC: Duration = Duration::from_secs(20);
-
-fn search_bulk(session: &Session, args: SearchArgs, configure: &dyn Fn() -> Result<Config>) -> Outcome {
-    let sync = args.sync;
-    if let Some(field) = args.into_json().keys().next() {
-        let hint = "Write it into the lines: {\"query\": \"…\", \"k\": 5}.";
-        return Err(Error::input_hint(field, "with --bulk every query brings its own fields", hint).into());
-    }
-    let queries = bulk::read(io::stdin().lock())?;
-    let kb = Kb::open(configure()?)?;
-    if sync && let Some(exit) = sync_first(session, &kb)? {
-        return Ok(exit);
-    }
-    let mut counts = wire::BulkCounts::default();
-    let mut out = BufWriter::new(io::stdout().lock());
-    for query in queries {
-        let item = tools::bulk::item(&kb, query, tools::Tokens::default());
-        counts.total += 1;
-        match item.outcome {
-            Ok(_) => counts.succeeded += 1,
-            Err(_) => counts.failed += 1,
-        }
-        if session.json {
-            writeln!(out, "{}", json_line(&item)?)?;
-        } else {
-            if counts.total > 1 {
-                writeln!(out)?;
-            }
-            render::bulk_item(&mut out, session.style, &item)?;
-        }
-        out.flush()?;
-    }
-    if session.json {
-        tell(&json_line(&wire::BulkSummary { schema_version: wire::BulkSearchSummaryV1, counts })?);
-    } else {
-        session.note(&format!("{} queries: {} answered, {} failed", counts.total, counts.succeeded, counts.failed));
-    }
-    Ok(Exit::Done)
-}
 
 fn json_line(value: &impl Serialize) -> Result<String> {
     serde_json::to_string(value).map_err(|error| Error::Internal { cause: format!("an answer is not JSON: {error}") })

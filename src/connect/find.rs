@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
-use crate::http::{LINES, READONLY};
+use crate::http::{BATCHES, LINES, READONLY};
 use crate::rendezvous::Folder;
 use crate::wire::ServerStatus;
 
@@ -36,13 +36,13 @@ const DIAL_TIME: Duration = Duration::from_secs(2);
 const SWITCHED: &[u8] = b"HTTP/1.1 101 ";
 
 impl Find {
-    /// A connection of lines to the server, which is started if it may be.
-    pub fn connect(&self, deadline: Instant) -> Result<TcpStream> {
+    /// A connection of lines to the server, which is started if it may be. `batches`: what the client has agreed on.
+    pub fn connect(&self, batches: bool, deadline: Instant) -> Result<TcpStream> {
         let mut failed = None;
         loop {
             if let Some(status) = self.folder.find() {
                 self.require_fit(&status)?;
-                match self.dial(&status) {
+                match self.dial(&status, batches) {
                     Ok(stream) => return Ok(stream),
                     // It may be about to end, or only just about to listen.
                     Err(error) => failed = Some(error),
@@ -84,13 +84,15 @@ impl Find {
         Ok(())
     }
 
-    fn dial(&self, status: &ServerStatus) -> Result<TcpStream> {
+    fn dial(&self, status: &ServerStatus, batches: bool) -> Result<TcpStream> {
         let (address, mut stream) = dial(status)?;
         let token = self.folder.read_token()?;
-        let readonly = if self.readonly { format!("{READONLY}: true\r\n") } else { String::new() };
+        let asked = |name: &str, asked: bool| if asked { format!("{name}: true\r\n") } else { String::new() };
         let request = format!(
-            "GET /lines HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {}\r\nConnection: Upgrade\r\nUpgrade: {LINES}\r\n{readonly}\r\n",
-            token.text()
+            "GET /lines HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {}\r\nConnection: Upgrade\r\nUpgrade: {LINES}\r\n{}{}\r\n",
+            token.text(),
+            asked(READONLY, self.readonly),
+            asked(BATCHES, batches)
         );
         let broken = |error: std::io::Error| none(&format!("it does not answer: {error}"));
         stream.write_all(request.as_bytes()).map_err(broken)?;

@@ -7,10 +7,15 @@
 //! ```
 //! Requests under way are remembered until they are answered. When the server dies, another is found or started, and
 //! what was under way is asked once more: every tool may be called twice. What was under way twice gets an error.
+//!
+//! Refuses: memory. A host keeps such a process for as long as it runs, mostly idle: pages of the program that are not
+//! needed for that are given back.
 
 mod ask;
 mod find;
+mod pending;
 
+use std::borrow::Cow;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -26,11 +31,13 @@ use crate::exit;
 use crate::lines::{Line, Lines, MOST_QUEUED, Peer, Sink};
 use crate::log;
 use crate::pool::Pool;
+use crate::residency;
 use crate::rpc::Server;
-use crate::rpc::message::{Code, Fault, Id, Incoming, Message, parse, too_long};
+use crate::rpc::message::{Code, Fault, Id, too_long};
 use crate::stdio::take_stdout;
-pub use ask::{search, stop};
+pub use ask::{Client, stop};
 pub use find::{Find, Start};
+use pending::Pending;
 
 /// How the server is found, and what is done without one.
 pub struct Plan {
@@ -49,6 +56,9 @@ const PATIENCE: Duration = Duration::from_secs(6);
 
 /// Read at once.
 const CHUNK: usize = 16 << 10;
+
+/// Without an answer to pass on for so long, the process is idle.
+const REST: Duration = Duration::from_secs(1);
 
 /// Serves until stdin ends.
 pub fn run(plan: Plan) -> Result<()> {
@@ -90,7 +100,7 @@ struct Adapter {
 #[derive(Default)]
 struct State {
     way: Way,
-    pending: Vec<Pending>,
+    pending: Pending,
     /// Stdin has ended.
     ending: bool,
 }
@@ -106,14 +116,6 @@ enum Way {
         feed: Option<Sender<Vec<u8>>>,
         catch_up: Option<CatchUp>,
     },
-}
-
-/// A request under way.
-struct Pending {
-    id: Id,
-    line: Vec<u8>,
-    /// It has been under way when a server died.
-    again: bool,
 }
 
 impl Adapter {
@@ -143,28 +145,18 @@ impl Adapter {
     }
 
     /// Notes what a line asks for, and puts it with those that go on. What is no message is answered here: a server
-    /// that is found anew is told only of requests.
+    /// that is found anew is told only of requests. The session in this process needs no such help.
     fn take(&self, state: &mut State, line: Line, whole: &mut Vec<u8>) {
         let line = match line {
             Line::Whole(line) => line,
-            Line::TooLong => return self.say(&too_long().line()),
+            Line::TooLong => return self.say(&too_long()),
         };
-        let mut note = |message: &Message| match message {
-            Message::Request { id, .. } => {
-                state.pending.push(Pending { id: id.clone(), line: line.to_vec(), again: false });
+        if !matches!(state.way, Way::Alone { .. }) {
+            match state.pending.note(line) {
+                Ok(true) => {}
+                Ok(false) => return,
+                Err(fault) => return self.say(&fault),
             }
-            Message::Notification { params, .. } => {
-                if let Some(id) = params.cancelled() {
-                    state.pending.retain(|pending| !pending.id.same_as(&id));
-                }
-            }
-            Message::Response => {}
-        };
-        match parse(line, true) {
-            None => return,
-            Some(Ok(Incoming::One(message))) => note(&message),
-            Some(Ok(Incoming::Batch(messages))) => messages.iter().flatten().for_each(note),
-            Some(Err(fault)) => return self.say(&fault.line()),
         }
         whole.extend_from_slice(line);
         whole.push(b'\n');
@@ -172,7 +164,9 @@ impl Adapter {
 
     /// Finds another way for lines, and sends those again that were under way.
     fn revive(self: &Arc<Adapter>, state: &mut State) {
-        let found = self.plan.find.connect(Instant::now() + PATIENCE).and_then(|stream| {
+        self.fail(state.pending.give_up_lost());
+        let batches = state.pending.batches();
+        let found = self.plan.find.connect(batches, Instant::now() + PATIENCE).and_then(|stream| {
             let stream = Arc::new(stream);
             let (adapter, reading) = (self.clone(), stream.clone());
             let pump = thread::Builder::new().name("answers".into()).stack_size(128 << 10);
@@ -180,38 +174,42 @@ impl Adapter {
             Ok(stream)
         });
         state.way = match found {
-            Ok(stream) => Way::Shared(stream),
+            Ok(stream) => {
+                residency::trim();
+                Way::Shared(stream)
+            }
             Err(error) => {
                 log::warn(&format!("no shared server, so this process serves by itself: {error}"));
-                match self.alone() {
-                    Ok(way) => way,
+                match self.alone(batches) {
+                    Ok(way) => {
+                        self.fail(state.pending.give_up_told());
+                        way
+                    }
                     Err(error) => {
                         log::warn(&error.to_string());
+                        self.fail(state.pending.give_up_all());
                         Way::Nowhere
                     }
                 }
             }
         };
-        let given_up = matches!(state.way, Way::Nowhere);
-        for pending in state.pending.extract_if(.., |pending| pending.again || given_up) {
-            let why = "the server ended while it worked on this request";
-            self.say(&Fault::new(Some(&pending.id), Code::Internal, why).line());
-        }
-        let mut lines = Vec::new();
-        let mut before: Option<&[u8]> = None;
-        for pending in &state.pending {
-            // The requests of a batch have one line together.
-            if before != Some(&pending.line) {
-                lines.extend_from_slice(&pending.line);
-                lines.push(b'\n');
-            }
-            before = Some(&pending.line);
-        }
+        let lines = state.pending.lines();
         match &state.way {
             Way::Nowhere => {}
-            Way::Alone { feed, .. } => hand_over(feed, lines),
+            Way::Alone { feed, .. } => {
+                hand_over(feed, lines);
+                // That session answers for itself from here on.
+                state.pending = Pending::default();
+            }
             Way::Shared(stream) if (&**stream).write_all(&lines).is_ok() => {}
             Way::Shared(stream) => drop(stream.shutdown(Shutdown::Both)),
+        }
+    }
+
+    /// Answers requests that nobody will answer.
+    fn fail(&self, requests: Vec<Id>) {
+        for id in requests {
+            self.say(&Fault::new(Some(&id), Code::Internal, "the server ended while it worked on this request"));
         }
     }
 
@@ -219,18 +217,32 @@ impl Adapter {
     fn pump(self: Arc<Adapter>, stream: &Arc<TcpStream>) {
         let mut chunk = vec![0; CHUNK];
         let mut begun: Vec<u8> = Vec::new();
+        let mut rested = true;
         loop {
             let count = match (&**stream).read(&mut chunk) {
                 Ok(0) => break,
                 Ok(count) => count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) if is_timeout(&error) => {
+                    if !rested {
+                        rested = true;
+                        residency::trim();
+                    }
+                    // Where it cannot be lifted, the process wakes for nothing, and no more.
+                    stream.set_read_timeout(None).ok();
+                    continue;
+                }
                 Err(_) => break,
             };
+            if rested {
+                rested = stream.set_read_timeout(Some(REST)).is_err();
+            }
             begun.extend_from_slice(&chunk[..count]);
             let Some(end) = chunk[..count].iter().rposition(|byte| *byte == b'\n') else { continue };
             let whole = begun.len() - count + end + 1;
-            self.answered(&begun[..whole]);
-            self.write(&begun[..whole]);
+            let told = self.answered(&begun[..whole]);
+            self.write(&told);
+            drop(told);
             begun.drain(..whole);
             begun.shrink_to(64 << 10);
         }
@@ -242,31 +254,23 @@ impl Adapter {
         if !state.pending.is_empty() && !state.ending {
             log::warn("the shared server is gone, another is looked for");
             self.revive(&mut state);
-            state.pending.iter_mut().for_each(|pending| pending.again = true);
+            state.pending.lose();
         }
         self.changed.notify_all();
     }
 
-    /// Forgets the requests that these lines answer.
-    fn answered(&self, lines: &[u8]) {
+    /// What of a server's lines goes on to the client.
+    fn answered<'l>(&self, lines: &'l [u8]) -> Cow<'l, [u8]> {
         let mut state = self.locked();
-        if state.pending.is_empty() {
-            return;
-        }
-        for line in lines.split(|byte| *byte == b'\n') {
-            for id in answered_ids(line) {
-                if let Some(place) = state.pending.iter().position(|pending| pending.id.raw().as_bytes() == id) {
-                    state.pending.remove(place);
-                }
-            }
-        }
+        let told = state.pending.answered(lines);
         if state.ending {
             self.changed.notify_all();
         }
+        told
     }
 
     /// A session in this process.
-    fn alone(self: &Arc<Adapter>) -> Result<Way> {
+    fn alone(self: &Arc<Adapter>, batches: bool) -> Result<Way> {
         let stdout = self.stdout.lock().unwrap_or_else(PoisonError::into_inner);
         let stdout = stdout.try_clone().map_err(Error::io("share", std::path::Path::new("stdout")))?;
         let server = Arc::new((self.plan.alone)());
@@ -285,7 +289,7 @@ impl Adapter {
         thread::Builder::new().name("stdout".into()).stack_size(256 << 10).spawn(write).map_err(no_thread)?;
         let adapter = self.clone();
         let read = move || {
-            reading.read(Fed { fed, rest: Vec::new(), at: 0 }, &pool, &|| {}, &|| false);
+            reading.read(Fed { fed, rest: Vec::new(), at: 0 }, &pool, batches, &|| {}, &|| false);
             let deadline = Instant::now() + LAST_WORDS;
             reading.finish(deadline);
             reading.flush(deadline);
@@ -315,8 +319,8 @@ impl Adapter {
         drop(self.changed.wait_timeout_while(state, left, under_way));
     }
 
-    fn say(&self, line: &str) {
-        self.write(format!("{line}\n").as_bytes());
+    fn say(&self, fault: &Fault) {
+        self.write(format!("{}\n", fault.line()).as_bytes());
     }
 
     fn write(&self, lines: &[u8]) {
@@ -337,33 +341,6 @@ fn hand_over(feed: &Option<Sender<Vec<u8>>>, lines: Vec<u8>) {
     if let Some(feed) = feed {
         feed.send(lines).unwrap_or(());
     }
-}
-
-/// The ids that a line of the server's answers: they stand in the same place in each, and nothing behind them is read.
-fn answered_ids(line: &[u8]) -> Vec<&[u8]> {
-    const START: &[u8] = br#"{"jsonrpc":"2.0","id":"#;
-    if line.starts_with(START) {
-        return raw_id(&line[START.len()..]).into_iter().collect();
-    }
-    if !line.starts_with(b"[{") {
-        return Vec::new();
-    }
-    let places = line.windows(START.len()).enumerate().filter(|(_, window)| *window == START);
-    places.filter_map(|(at, _)| raw_id(&line[at + START.len()..])).collect()
-}
-
-/// The string or number at the front.
-fn raw_id(text: &[u8]) -> Option<&[u8]> {
-    if text.first() != Some(&b'"') {
-        return text.iter().position(|byte| *byte == b',').map(|end| &text[..end]);
-    }
-    let mut escaped = false;
-    let end = text.iter().skip(1).position(|byte| {
-        let ends = *byte == b'"' && !escaped;
-        escaped = *byte == b'\\' && !escaped;
-        ends
-    });
-    end.map(|end| &text[..end + 2])
 }
 
 /// Lines handed over by another thread, as a stream.
@@ -388,28 +365,10 @@ impl Read for Fed {
     }
 }
 
-fn no_thread(error: io::Error) -> Error {
-    Error::Internal { cause: format!("no thread can be started: {error}") }
+fn is_timeout(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ids_are_read_off_the_servers_lines() {
-        let ids = |line: &str| -> Vec<String> {
-            answered_ids(line.as_bytes()).into_iter().map(|id| String::from_utf8_lossy(id).into_owned()).collect()
-        };
-        for (line, expected) in [
-            (r#"{"jsonrpc":"2.0","id":7,"result":{}}"#, vec!["7"]),
-            (r#"{"jsonrpc":"2.0","id":"a\"b\\","result":{}}"#, vec![r#""a\"b\\""#]),
-            (r#"{"jsonrpc":"2.0","id":"","error":{}}"#, vec![r#""""#]),
-            (r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"id":7}}"#, vec![]),
-            (r#"[{"jsonrpc":"2.0","id":1,"result":{}},{"jsonrpc":"2.0","id":"x","result":{}}]"#, vec!["1", "\"x\""]),
-            ("", vec![]),
-        ] {
-            assert_eq!(ids(line), expected, "{line}");
-        }
-    }
+fn no_thread(error: io::Error) -> Error {
+    Error::Internal { cause: format!("no thread can be started: {error}") }
 }

@@ -205,7 +205,7 @@ impl<'c> Connection<'c> {
         }
         let mut events = Events { head, next, begun: false };
         let mut spoke = Instant::now();
-        let mut missing = stops.len();
+        let (mut missing, mut left) = (stops.len(), false);
         while missing > 0 {
             match said.recv_timeout(TICK) {
                 Ok(Said::Answer(line)) => {
@@ -215,26 +215,27 @@ impl<'c> Connection<'c> {
                 Ok(Said::Progress(line)) => {
                     spoke = Instant::now();
                     let bytes = events.event(&line);
-                    self.write(&bytes)?;
+                    left = self.write(&bytes).is_err();
                 }
                 // The rest was cancelled, and says nothing.
                 Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) => {
-                    if self.has_left() {
-                        if cancels {
-                            stops.iter().for_each(|stop| stop.store(true, Ordering::Relaxed));
-                        }
-                        return Ok(Next::Gone);
-                    }
+                    left = self.has_left();
                     if stops.iter().all(|stop| stop.load(Ordering::Relaxed)) {
                         break;
                     }
                     if stream && spoke.elapsed() >= SILENCE {
                         spoke = Instant::now();
                         let bytes = events.comment();
-                        self.write(&bytes)?;
+                        left |= self.write(&bytes).is_err();
                     }
                 }
+            }
+            if left {
+                if cancels {
+                    stops.iter().for_each(|stop| stop.store(true, Ordering::Relaxed));
+                }
+                return Ok(Next::Gone);
             }
         }
         let body = match (batch, answers.len()) {
@@ -300,7 +301,7 @@ impl<'c> Connection<'c> {
             .spawn(move || writing.write_waiting())?;
         let begun = io::Cursor::new(std::mem::take(&mut self.waiting));
         let http = self.http.clone();
-        peer.read(begun.chain(self.stream), &http.pool, &|| http.heard(), &|| false);
+        peer.read(begun.chain(self.stream), &http.pool, head.batches, &|| http.heard(), &|| false);
         let deadline = Instant::now() + super::LAST_WORDS;
         peer.finish(deadline);
         peer.flush(deadline);

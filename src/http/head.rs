@@ -34,6 +34,7 @@ pub struct Head {
     pub mcp_name: Option<String>,
     pub whole: bool,
     pub readonly: bool,
+    pub batches: bool,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -55,9 +56,11 @@ pub enum Framing {
     Chunked,
 }
 
-/// Asks for an answer as the command line gives it, and for a session in which nothing may be written.
+/// Asks for an answer as the command line gives it, for a session in which nothing may be written, and for one whose
+/// client has agreed with another server that arrays are batches.
 pub const WHOLE: &str = "Kebab-Whole";
 pub const READONLY: &str = "Kebab-Readonly";
+pub const BATCHES: &str = "Kebab-Batches";
 
 /// Where the head ends, if it is all there; how much of `bytes` was looked at before need not be looked at again.
 pub fn end(bytes: &[u8], looked_at: usize) -> Option<usize> {
@@ -122,6 +125,7 @@ pub fn parse(bytes: &[u8]) -> Result<Head, Refusal> {
             "upgrade" => once(&mut head.upgrade)?,
             "kebab-whole" => head.whole = true,
             "kebab-readonly" => head.readonly = true,
+            "kebab-batches" => head.batches = true,
             "accept" => {
                 let accept = head.accept.get_or_insert_default();
                 accept.push(',');

@@ -35,7 +35,7 @@ use crate::pool::Pool;
 use crate::rendezvous::Token;
 use crate::rpc::Server;
 use connection::Connection;
-pub use head::{READONLY, WHOLE};
+pub use head::{BATCHES, MAX_BODY, READONLY, WHOLE};
 use response::{Refusal, Response, Status};
 pub use route::LINES;
 use session::Sessions;

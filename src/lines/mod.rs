@@ -44,16 +44,17 @@ impl Peer {
         let Broken = self.output.write_waiting();
     }
 
-    /// Reads requests until the stream ends. `heard` is called after each chunk, and `is_hung_up` where the client
+    /// Reads requests until the stream ends. `batches`: whether arrays are batches from the start. `heard` is called after each chunk, and `is_hung_up` where the client
     /// does not read its answers: true ends the reading.
     pub fn read(
         self: &Arc<Peer>,
         stream: impl Read,
         pool: &Arc<Pool>,
+        batches: bool,
         heard: &dyn Fn(),
         is_hung_up: &dyn Fn() -> bool,
     ) {
-        let session = Session { peer: self.clone(), pool: pool.clone(), batches: false, ready: Vec::new() };
+        let session = Session { peer: self.clone(), pool: pool.clone(), batches, ready: Vec::new() };
         session.read(stream, heard, is_hung_up);
     }
 

@@ -174,6 +174,13 @@ impl Fault {
     }
 }
 
+impl Meta<'_> {
+    /// What progress is told under, if it is wanted.
+    pub fn token(&self) -> Option<Id> {
+        self.progress_token.and_then(Id::token)
+    }
+}
+
 impl<'l> Params<'l> {
     fn read(raw: Option<&'l RawValue>) -> Params<'l> {
         let broken = |why: String| Params { broken: Some(why), ..Params::default() };

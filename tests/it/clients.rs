@@ -192,7 +192,8 @@ fn a_real_model_answers() {
     eprint!("{said}");
 }
 
-/// What the Inspector says of the tools' schemas. It needs a newer Node than many systems have, which npm brings too.
+/// What the Inspector says of the tools' schemas, and what it is told of a search. It needs a newer Node than many
+/// systems have, which npm brings too.
 #[test]
 fn the_inspector_finds_nothing() {
     let place = packages("inspector");
@@ -203,15 +204,37 @@ fn the_inspector_finds_nothing() {
     let newer = std::env::join_paths(
         std::iter::once(bin.clone()).chain(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())),
     );
-    let dir = notes();
-    let server = dir.cmd(["mcp"]).into_command();
+    let newer = newer.expect("paths");
     let suffix = if cfg!(windows) { ".cmd" } else { "" };
-    let mut inspector = Command::new(bin.join(format!("mcp-inspector{suffix}")));
-    inspector.args(["--cli", "--strict"]).arg(server.get_program()).args(["mcp", "--root"]).arg(dir.root());
-    inspector.arg("--data-dir").arg(dir.data()).args(["--method", "tools/list"]);
-    inspector.env("PATH", newer.expect("paths")).env("HOME", dir.home()).current_dir(dir.root());
-    let output = inspector.output().expect("the Inspector starts");
-    let (said, warned) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success() && warned.trim().is_empty(), "{}\n{said}\n{warned}", output.status);
-    assert!(said.contains("\"ingest_stdin\""), "{said}");
+    for over in [Over::Stdio, Over::Http] {
+        let dir = notes();
+        let server = match over {
+            Over::Stdio => None,
+            Over::Http => Some(Http::start(&dir, &[])),
+        };
+        let ask = |what: &[&str]| {
+            let mut inspector = Command::new(bin.join(format!("mcp-inspector{suffix}")));
+            inspector.arg("--cli");
+            match &server {
+                None => {
+                    let server = dir.cmd(["mcp"]).into_command();
+                    inspector.arg(server.get_program()).args(["mcp", "--root"]).arg(dir.root());
+                    inspector.arg("--data-dir").arg(dir.data());
+                }
+                Some(http) => {
+                    inspector.arg(http.status["url"].as_str().unwrap()).args(["--transport", "http", "--header"]);
+                    inspector.arg(format!("Authorization: Bearer {}", http.token));
+                }
+            }
+            inspector.args(what).env("PATH", &newer).env("HOME", dir.home()).current_dir(dir.root());
+            let output = inspector.output().expect("the Inspector starts");
+            let (said, warned) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+            assert!(output.status.success() && warned.trim().is_empty(), "{}\n{said}\n{warned}", output.status);
+            said.into_owned()
+        };
+        let tools = ask(&["--strict", "--method", "tools/list"]);
+        assert!(tools.contains("\"ingest_stdin\""), "{tools}");
+        let found = ask(&["--method", "tools/call", "--tool-name", "search", "--tool-arg", "query=backups"]);
+        assert!(found.contains("guide/backup.md"), "{found}");
+    }
 }

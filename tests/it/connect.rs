@@ -9,9 +9,11 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use crate::ask::{ANSWER, QUESTION, corpus};
 use crate::harness::Dir;
 use crate::http::Http;
 use crate::mcp::{Server, notes};
+use crate::stub::{Act, Dialect, Stub};
 
 /// Ends the shared server of a folder, whatever became of the test.
 struct Shared<'d>(&'d Dir);
@@ -140,6 +142,111 @@ fn a_server_that_is_killed_under_load_is_replaced_and_nobody_waits_for_ever() {
     assert!(after["running"] == true && after["pid"] != before, "{after}");
 }
 
+/// Kills the server of this folder as a power cut would, and waits until it is gone.
+#[cfg(unix)]
+fn kill(dir: &Dir) {
+    let pid = status(dir)["pid"].to_string();
+    assert!(Command::new("kill").args(["-9", &pid]).status().unwrap().success());
+    let started = Instant::now();
+    while status(dir)["running"] == true {
+        assert!(started.elapsed() < Duration::from_secs(5));
+    }
+}
+
+#[test]
+#[cfg(unix)]
+fn what_a_client_has_agreed_on_outlives_the_server() {
+    let dir = notes();
+    let _shared = Shared(&dir);
+    let mut host = host(&dir);
+    let call = |id: u32| json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": {"name": "search", "arguments": {"query": "port"}}});
+    let batch = |ids: [u32; 2]| Value::from(ids.map(call).to_vec());
+    // Nobody has agreed on batches yet.
+    host.say(&batch([1, 2]));
+    assert_eq!(host.hear()["error"]["code"], -32600);
+    host.shake_hands("2025-03-26");
+    for round in 0..2 {
+        host.say(&batch([3, 4]));
+        let answers = host.hear();
+        let mut ids: Vec<u64> =
+            answers.as_array().expect("an array").iter().map(|answer| answer["id"].as_u64().unwrap()).collect();
+        ids.sort_unstable();
+        assert_eq!(ids, [3, 4], "{round}");
+        kill(&dir);
+    }
+    // What another revision has not, no server has either.
+    host.shake_hands("2025-06-18");
+    kill(&dir);
+    host.say(&batch([5, 6]));
+    assert_eq!(host.hear()["error"]["code"], -32600);
+    finds(&mut host);
+    // The process that serves by itself, once no other may be started, has agreed on the same.
+    host.shake_hands("2025-03-26");
+    kill(&dir);
+    let folder = dir.data().join("server");
+    std::fs::remove_dir_all(&folder).unwrap();
+    std::fs::write(&folder, "").unwrap();
+    host.say(&batch([7, 8]));
+    assert_eq!(host.hear().as_array().map(Vec::len), Some(2));
+    std::fs::remove_file(&folder).unwrap();
+}
+
+#[test]
+#[cfg(unix)]
+fn progress_rises_over_the_end_of_a_server() {
+    let stub = Stub::start(Dialect::OpenAi, |_, _| Act::SaySlowly(ANSWER.into(), Duration::from_millis(150)));
+    let dir = corpus(&stub);
+    let _shared = Shared(&dir);
+    let mut host = host(&dir);
+    let arguments = json!({"question": QUESTION, "mode": "lexical"});
+    let params = json!({"name": "ask", "arguments": arguments, "_meta": {"progressToken": "p"}});
+    host.say(&json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}));
+    let (mut steps, mut killed) = (Vec::new(), false);
+    let answer = loop {
+        let message = host.hear();
+        if message["id"] == 1 {
+            break message;
+        }
+        assert_eq!(message["params"]["progressToken"], "p");
+        steps.push(message["params"]["progress"].as_u64().unwrap());
+        if steps.len() == 4 && !killed {
+            killed = true;
+            kill(&dir);
+        }
+    };
+    assert!(killed && stub.requests().len() == 2, "{steps:?}");
+    assert_eq!(answer["result"]["structuredContent"]["answer"], ANSWER, "{answer}");
+    assert!(steps.len() > 4 && steps.is_sorted_by(|one, next| one < next), "{steps:?}");
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_line_keeps_little_of_the_program_in_memory() {
+    let dir = notes();
+    let _shared = Shared(&dir);
+    let mut host = host(&dir);
+    finds(&mut host);
+    // Of the program's pages that are as its file has them.
+    let resident = |pid: u32| {
+        let mappings = std::fs::read_to_string(format!("/proc/{pid}/smaps")).unwrap();
+        let amount = |mapping: &str, name: &str| -> u64 {
+            let line = mapping.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+            line.trim_start_matches(':').trim().trim_end_matches(" kB").parse().unwrap()
+        };
+        let mappings: Vec<&str> = mappings.split_inclusive("VmFlags:").collect();
+        let own = mappings.into_iter().filter(|mapping| mapping.contains(env!("CARGO_BIN_EXE_kebab-lite")));
+        own.map(|mapping| amount(mapping, "Rss") - amount(mapping, "Anonymous")).sum::<u64>()
+    };
+    let pid = host.child.id();
+    let started = Instant::now();
+    while resident(pid) > 1 << 10 {
+        assert!(started.elapsed() < Duration::from_secs(10), "{} kB of the program are resident", resident(pid));
+        thread::sleep(Duration::from_millis(50));
+    }
+    // Whatever it needs comes back.
+    finds(&mut host);
+}
+
 #[test]
 fn without_a_server_to_share_the_process_serves_by_itself() {
     let dir = notes();
@@ -251,6 +358,51 @@ fn a_search_of_the_command_line_says_the_same_with_a_server_and_without() {
         );
     }
     dir.cmd(["search", "--trace", "backups"]).ok().stdout_has("trace: ");
+    let longest = format!("{{\"query\": \"{}\"}}", "x".repeat(5 << 20));
+    let lines = [
+        "{\"query\": \"backups\"}\n{ \"query\" : \"copy \\u0073tore\", \"k\": 1 }\n\n{\"query\": \"nothing_of_this_kind\"}\n",
+        "{\"query\": \"x\", \"k\": 0}\n{}\n{\"query\": \"store\", \"nope\": 1}\n{\"query\": \"port\"}\n",
+        "",
+        "{\"query\": \"port\"}\n[]\n",
+        &format!("{}{longest}\n{{\"query\": \"port\"}}\n", "{\"query\": \"port\"}\n"),
+        &format!(
+            "{{\"query\": \"port\", \"tag\": {}1{}}}\n{{\"query\": \"port\"}}\n",
+            "[".repeat(100),
+            "]".repeat(100)
+        ),
+    ];
+    for input in lines {
+        for args in [vec!["search", "--bulk"], vec!["search", "--bulk", "--json"]] {
+            let with = dir.cmd(args.clone()).stdin(input).run();
+            let mut alone = args.clone();
+            alone.push("--no-server");
+            let without = dir.cmd(alone).stdin(input).run();
+            let shown = &input[..input.len().min(200)];
+            assert_eq!((&with.stdout, with.status), (&without.stdout, without.status), "{args:?} {shown}");
+            assert_eq!(with.stderr, without.stderr, "{args:?} {shown}");
+        }
+    }
+}
+
+/// Answers requests on one connection with these bodies, and returns what was asked.
+fn stranger(listener: TcpListener, bodies: Vec<String>) -> thread::JoinHandle<Vec<String>> {
+    thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        bodies
+            .into_iter()
+            .map(|body| {
+                let mut request = Vec::new();
+                let mut bytes = [0; 4096];
+                while !request.ends_with(b"}}}") {
+                    let count = stream.read(&mut bytes).unwrap();
+                    assert!(count > 0, "{}", String::from_utf8_lossy(&request));
+                    request.extend_from_slice(&bytes[..count]);
+                }
+                write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len()).unwrap();
+                String::from_utf8_lossy(&request).into_owned()
+            })
+            .collect()
+    })
 }
 
 #[test]
@@ -267,18 +419,27 @@ fn a_search_of_the_command_line_asks_the_server_there_is_and_no_stranger() {
     assert_eq!(dir.cmd(["search", "--json", "backups"]).ok().paths(), ["guide/backup.md"]);
     let lock = File::open(dir.data().join("server/server.lock")).unwrap();
     lock.lock().unwrap();
-    let answer = thread::spawn(move || {
-        let (mut stream, _) = listener.accept().unwrap();
-        let mut request = [0; 4096];
-        let count = stream.read(&mut request).unwrap();
-        let body = "{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{\"structuredContent\": {\"told\": \"so\"} }}";
-        write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len()).unwrap();
-        String::from_utf8_lossy(&request[..count]).into_owned()
-    });
+    let found =
+        |content: &str| format!("{{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{{\"structuredContent\": {content} }} }}");
+    let asked = stranger(listener.try_clone().unwrap(), vec![found("{\"told\": \"so\"}")]);
     assert_eq!(dir.cmd(["search", "--json", "--k", "2", "backups"]).ok().stdout, "{\"told\": \"so\"}\n");
-    let request = answer.join().unwrap();
+    let request = asked.join().unwrap().remove(0);
     assert!(request.contains("Kebab-Whole: true\r\n") && request.contains(&token), "{request}");
     assert!(request.contains("\"arguments\":{\"k\":\"2\",\"query\":\"backups\"}"), "{request}");
+
+    // Queries of one run are asked one after another; those that the server has no answer to are answered here.
+    let item = |text: &str| found(&format!("{{\"results\":[{{\"told\": \"{text}\", \"error\": null}}]}}"));
+    let bodies = vec![item("one"), "{}".into(), found("{\"results\":[{\"error\": {}}]}")];
+    let asked = stranger(listener, bodies);
+    let input = "{\"query\": \"a\"}\n{\"query\":  \"backups\"}\n{\"query\": \"c\"}\n{\"query\": \"port\"}\n";
+    let output = dir.cmd(["search", "--bulk", "--json"]).stdin(input).ok();
+    let lines: Vec<&str> = output.stdout.lines().collect();
+    assert_eq!((lines.len(), lines[0], lines[2]), (4, "{\"told\": \"one\", \"error\": null}", "{\"error\": {}}"));
+    assert!(lines[1].contains("guide/backup.md") && lines[3].contains("notes.txt"), "{lines:?}");
+    assert!(output.stderr.contains("\"total\":4,\"succeeded\":3,\"failed\":1"), "{}", output.stderr);
+    let asked = asked.join().unwrap();
+    assert!(asked[1].contains("Mcp-Name: bulk_search\r\n"), "{}", asked[1]);
+    assert!(asked[1].contains("\"arguments\":{\"queries\":[{\"query\":  \"backups\"}]}"), "{}", asked[1]);
 }
 
 #[test]
