@@ -55,7 +55,7 @@ const LAST_WORDS: Duration = Duration::from_millis(1200);
 const PATIENCE: Duration = Duration::from_secs(6);
 
 /// Read at once.
-const CHUNK: usize = 16 << 10;
+const CHUNK: usize = 32 << 10;
 
 /// Without an answer to pass on for so long, the process is idle.
 const REST: Duration = Duration::from_secs(1);

@@ -58,9 +58,11 @@ impl Output {
         }
         let mut rest = lines;
         if state.waiting.is_empty() && state.writing == 0 {
-            let written = match &self.unblocked {
-                Some(pipe) => write_as_it_goes(pipe, lines),
-                None => write_now(&self.sink, lines),
+            let written = match (&self.unblocked, &self.sink) {
+                (Some(pipe), _) => as_it_goes(lines, |rest| (&mut &*pipe).write(rest)),
+                #[cfg(unix)]
+                (None, Sink::Socket(stream)) => as_it_goes(lines, |rest| send_now(stream, rest)),
+                _ => write_now(&self.sink, lines),
             };
             match written {
                 Ok(written) => rest = &lines[written..],
@@ -175,11 +177,21 @@ fn unblocked(_: &File) -> Option<File> {
     None
 }
 
+/// Sends as much as the socket takes without waiting, and leaves it one that waits for everybody else.
+#[cfg(unix)]
+fn send_now(stream: &TcpStream, bytes: &[u8]) -> io::Result<usize> {
+    use std::os::fd::AsRawFd;
+
+    use nix::sys::socket::{MsgFlags, send};
+    // Where a client is gone this is an error like any other: the signal that could go with it is ignored.
+    Ok(send(stream.as_raw_fd(), bytes, MsgFlags::MSG_DONTWAIT)?)
+}
+
 /// Writes to what never blocks as much as it takes.
-fn write_as_it_goes(mut pipe: &File, bytes: &[u8]) -> io::Result<usize> {
+fn as_it_goes(bytes: &[u8], mut write: impl FnMut(&[u8]) -> io::Result<usize>) -> io::Result<usize> {
     let mut written = 0;
     while written < bytes.len() {
-        match pipe.write(&bytes[written..]) {
+        match write(&bytes[written..]) {
             Ok(count) => written += count,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
