@@ -11,6 +11,7 @@
 mod tests;
 
 use std::io::Read;
+use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -223,6 +224,9 @@ impl Endpoint {
         deadline: Instant,
         stop: &'a AtomicBool,
     ) -> Result<Answer<'a>> {
+        if self.address.starts_with("https:") {
+            choose_tls();
+        }
         let mut request = Request::new(method, self.url(path))
             .with_follow_redirects(false)
             .with_max_headers_size(MAX_FAILURE)
@@ -446,6 +450,14 @@ fn fetch(request: Request, pieces: &Sender<Piece>) {
         let last = !matches!(piece, Piece::Bytes(_));
         wanted = pieces.send(piece).is_ok() && !last;
     }
+}
+
+/// rustls does its cryptography by ring. With two providers built in it wants one named, and what nobody names is not
+/// linked: the other one, which minreq brings along, would be a fifth of the program without models.
+fn choose_tls() {
+    static CHOSEN: Once = Once::new();
+    // A program that this library is part of may have chosen already, which stands.
+    CHOSEN.call_once(|| drop(rustls::crypto::ring::default_provider().install_default()));
 }
 
 fn failed(error: minreq::Error) -> Failure {

@@ -210,6 +210,21 @@ fn endless_answers_are_given_up() {
 }
 
 #[test]
+fn a_server_without_tls_is_told_from_one_that_is_down() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("https://{}", listener.local_addr().unwrap());
+    thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let hello = stream.read(&mut [0; 512]).unwrap();
+        assert!(hello > 100, "{hello} bytes of a client hello");
+        stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").unwrap();
+    });
+    let error = endpoint(&address).get_json("/api/tags", soon(), &AtomicBool::new(false)).unwrap_err();
+    assert_eq!(error.code(), "model_unreachable");
+    assert!(error.to_string().contains("corrupt message"), "{error}");
+}
+
+#[test]
 fn paths_follow_the_address() {
     for (api, address, path, url) in [
         (Api::Ollama, "http://h:11434", "/api/chat", "http://h:11434/api/chat"),

@@ -147,6 +147,7 @@ const ONLY: &[(&str, &[&str])] = &[
     ("libloading", &["index/embed"]),
     ("instant_distance", &["index/vector/graph.rs"]),
     ("minreq", &["endpoint.rs"]),
+    ("rustls", &["endpoint.rs"]),
     ("httparse", &["http.rs", "http/"]),
 ];
 
