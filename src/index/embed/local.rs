@@ -64,6 +64,7 @@ impl Local {
 
     /// The vocabulary and the graph load side by side.
     fn open(spec: Spec, files: spec::Files, places: &RuntimeLibrary) -> Result<Local, String> {
+        hold_on();
         let max = spec.max_tokens;
         let (tokens, opened) = thread::scope(|scope| {
             let tokens = scope.spawn(|| Tokens::open(&files.tokenizer, max));
@@ -226,6 +227,25 @@ fn pooled(answer: Answer, pooling: Pooling) -> Result<Vec<f32>, String> {
 
 pub fn cores() -> usize {
     thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Loading a model copies its weights from one form to the next. What one form leaves free the next one takes, unless
+/// glibc hands each large block back to the system at once: that is a tenth of the page faults of a start. The sizes are
+/// those that glibc itself comes to when it has seen such blocks freed.
+fn hold_on() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    {
+        const TRIM_THRESHOLD: std::ffi::c_int = -1;
+        const MMAP_THRESHOLD: std::ffi::c_int = -3;
+        unsafe extern "C" {
+            fn mallopt(parameter: std::ffi::c_int, value: std::ffi::c_int) -> std::ffi::c_int;
+        }
+        // SAFETY: both may be set at any time, from any thread.
+        unsafe {
+            mallopt(MMAP_THRESHOLD, 32 << 20);
+            mallopt(TRIM_THRESHOLD, 64 << 20);
+        }
+    }
 }
 
 /// Loading a model frees as much as it keeps, and glibc holds on to what is freed.
