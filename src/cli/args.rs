@@ -377,7 +377,7 @@ pub fn parse(argv: Vec<OsString>) -> Result<Request> {
     if line.help {
         let args: Vec<&str> = line.command.iter().map(String::as_str).chain(["--help"]).collect();
         return match Args::from_args(&[PROGRAM], &args) {
-            Err(exit) => Ok(Request::Tell(exit.output)),
+            Err(exit) => Ok(Request::Tell(exit.output + &global_flags(line.command.as_deref()))),
             Ok(_) => Err(Error::Internal { cause: "no help text".into() }),
         };
     }
@@ -397,6 +397,16 @@ pub fn parse(argv: Vec<OsString>) -> Result<Request> {
             Err(Error::input_hint("arguments", reason, format!("Run `{PROGRAM} {command} --help`.")))
         }
     }
+}
+
+/// The help of a command lists its own flags; this line stands for the others.
+fn global_flags(command: Option<&str>) -> String {
+    if command.is_none() {
+        return String::new();
+    }
+    let flags = Args::get_args_info().flags.iter().map(|flag| flag.long);
+    let names: Vec<&str> = flags.filter(|long| !matches!(*long, "--help" | "--version")).collect();
+    format!("\nAlso {}: see `{PROGRAM} --help`.\n", names.join(", "))
 }
 
 /// A command line sorted into the order argh understands.

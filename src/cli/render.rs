@@ -135,7 +135,8 @@ pub fn ingest(out: Out, style: Style, report: &IngestReport, list: bool) -> io::
     let seconds = report.duration_ms as f64 / 1000.0;
     let root = clean_line(&report.scope.root);
     let stopped = if report.aborted { "stopped: " } else { "" };
-    writeln!(out, "{stopped}{} files in {root}, {seconds:.1} s", report.scanned)?;
+    let files = if report.scanned == 1 { "file" } else { "files" };
+    writeln!(out, "{stopped}{} {files} in {root}, {seconds:.1} s", report.scanned)?;
     let counts = [
         ("new", report.new),
         ("updated", report.updated),

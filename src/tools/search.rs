@@ -139,6 +139,13 @@ fn search(kb: &Kb, view: &View, input: &SearchInput) -> Result<SearchResponse> {
     let shown = offset + page.entries.len();
     let next_cursor = (shown < found.len()).then(|| format!("{binding}{means}{shown:08x}"));
 
+    if view.index.chunks() == 0 {
+        // Nothing else about the answer matters then.
+        hints = vec![
+            "The index is empty: no file was found that can be indexed. `kebab-lite ingest --list` says what was skipped."
+                .into(),
+        ];
+    }
     hints.extend(page.stale_hint());
     hints.extend(kb.interrupted().map(|before| {
         format!("The ingest begun at {} was interrupted; this answers from the whole corpus before it. Run `kebab-lite ingest`.", before.since)

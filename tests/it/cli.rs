@@ -140,7 +140,8 @@ fn help_names_every_subcommand_flag_default_and_choice() {
             .ok()
             .stdout_has("lexical, vector or hybrid (default: hybrid)")
             .stdout_has("1 to 100 (default: 10")
-            .stdout_has("at least so far: generated, secondary");
+            .stdout_has("at least so far: generated, secondary")
+            .stdout_has("Also --root, --data-dir, --config, --json, --quiet, --readonly, --onnxruntime: see");
     }
     dir.cmd(words("ingest --help")).ok().stdout_has("(default: 30)");
 }
