@@ -42,7 +42,7 @@ use progress::Once;
 use publish::Step;
 
 /// Names the parsers; documents read by others are read again.
-pub const PARSER_VERSION: &str = "parse-1";
+pub const PARSER_VERSION: &str = "parse-2";
 
 #[derive(Debug, Clone)]
 pub struct Input {

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::chunk;
 use super::decode::{Decoded, HEAD_BYTES, Unreadable, decode, opens_binary};
-use super::parse::{Parsed, parse, readable};
+use super::parse::{Parsed, parse, readable_part};
 use super::walk::{Found, Skip, mtime_ns};
 use crate::config::{Config, Source};
 use crate::error::{Error, Result};
@@ -195,7 +195,7 @@ fn add_chunks(builder: &mut Builder, path: &str, prepared: &Prepared) {
             title_is_name: prepared.title == file_stem(path),
             headings: &chunk.heading_path,
             symbol: chunk.symbol.as_deref(),
-            body: &readable(prepared.parsed.media, &prepared.loaded.text[chunk.bytes.clone()]),
+            body: &readable_part(prepared.parsed.media, &prepared.loaded.text, chunk.bytes.clone()),
         });
     }
 }

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use rayon::prelude::*;
 
 use super::embed::publish as vectors;
-use super::parse::readable;
+use super::parse::{LOOK_BACK, readable};
 use super::prepare::{Job, file_stem, sample_averages};
 use crate::config::Config;
 use crate::error::{Error, Result};
@@ -218,12 +218,14 @@ fn batch(reader: &Reader, from: u32) -> Result<Option<Vec<Stored>>> {
         }
         let Some(document) = &document else { continue };
         let source = reader.text(chunk.document, chunk.chunk.bytes.clone())?;
+        let above = || reader.text_above(chunk.document, chunk.chunk.bytes.start, LOOK_BACK);
+        let body = readable(document.media, &source, above)?.into_owned();
         bytes += source.len();
         batch.push(Stored {
             chunk,
             title: document.title.clone(),
             title_is_name: document.title == file_stem(&document.path),
-            body: readable(document.media, &source).into_owned(),
+            body,
         });
         if bytes >= BATCH_BYTES {
             break;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::str::Utf8Error;
 
 use rusqlite::blob::Blob;
 use rusqlite::types::Value;
@@ -273,6 +274,11 @@ impl Reader {
         self.bodies().text(document, bytes)
     }
 
+    /// As `Bodies::text_above`.
+    pub fn text_above(&self, document: u32, end: usize, at_most: usize) -> Result<String> {
+        self.bodies().text_above(document, end, at_most)
+    }
+
     /// For reading many texts.
     pub fn bodies(&self) -> Bodies<'_> {
         Bodies { reader: self, open: None }
@@ -373,6 +379,22 @@ pub struct Bodies<'r> {
 impl Bodies<'_> {
     /// Bytes of a document's text, which are whole characters.
     pub fn text(&mut self, document: u32, bytes: Range<usize>) -> Result<String> {
+        let text = self.bytes(document, bytes)?;
+        String::from_utf8(text).map_err(|error| self.damaged(error.utf8_error()))
+    }
+
+    /// The last bytes of a document's text before `end`, as many whole characters as fit.
+    pub fn text_above(&mut self, document: u32, end: usize, at_most: usize) -> Result<String> {
+        let mut bytes = self.bytes(document, end.saturating_sub(at_most)..end)?;
+        bytes.drain(..bytes.iter().take_while(|byte| (**byte & 0xC0) == 0x80).count());
+        String::from_utf8(bytes).map_err(|error| self.damaged(error.utf8_error()))
+    }
+
+    fn damaged(&self, error: Utf8Error) -> Error {
+        Error::StoreCorrupt { path: self.reader.path.clone(), cause: error.to_string() }
+    }
+
+    fn bytes(&mut self, document: u32, bytes: Range<usize>) -> Result<Vec<u8>> {
         let path = &self.reader.path;
         let blob = match self.open.take() {
             Some((row, blob)) if row == document => blob,
@@ -388,7 +410,7 @@ impl Bodies<'_> {
         let mut text = vec![0; bytes.len()];
         blob.read_at_exact(&mut text, bytes.start).map_err(sql(path))?;
         self.open = Some((document, blob));
-        String::from_utf8(text).map_err(|error| Error::StoreCorrupt { path: path.clone(), cause: error.to_string() })
+        Ok(text)
     }
 }
 

@@ -1,13 +1,15 @@
 //! Which chunks answer a query, and in which order: terms, phrases, and texts that hold no term at all.
 
+use std::borrow::Cow;
+
 use super::search::SearchInput;
 use crate::error::Result;
 use crate::index::build::MAX_WEIGHT;
 use crate::index::lexical::{self, Accept, Query, Scored};
 use crate::index::tokenize::{fold, holds_phrase, phrase_form};
-use crate::ingest::parse::readable;
+use crate::ingest::parse::{LOOK_BACK, readable, readable_part};
 use crate::kb::View;
-use crate::model::{Bits, Media, Rows};
+use crate::model::{Bits, Rows};
 use crate::store::{Bodies, ChunkRow, DocumentRow};
 
 /// The best `limit` chunks. A phrase is one more term of BM25 with its own idf, at full weight; if the query is nothing
@@ -164,7 +166,7 @@ fn literal(view: &View, text: &str, accept: &Accept, limit: usize, hints: &mut V
             continue;
         }
         for chunk in view.store.chunks_of(document.row)? {
-            let count = fold(&readable(document.media, &text[chunk.chunk.bytes])).matches(&needle).count() as f32;
+            let count = fold(&readable_part(document.media, &text, chunk.chunk.bytes)).matches(&needle).count() as f32;
             if count > 0.0 {
                 let rows = Rows { chunk: chunk.row, document: document.row };
                 found.push(Scored { score: count * MAX_WEIGHT / (count + MAX_WEIGHT - 1.0), rows });
@@ -195,12 +197,13 @@ impl<'v> Texts<'v> {
     pub fn read(&mut self, rows: Rows) -> Result<(&DocumentRow, ChunkRow, String)> {
         let chunk = self.view.store.chunk(rows.chunk)?;
         let source = self.bodies.text(rows.document, chunk.chunk.bytes.clone())?;
-        let document = self.document(rows.document)?;
-        let text = match document.media {
-            Media::Html => readable(Media::Html, &source).into_owned(),
-            _ => source,
+        let media = self.document(rows.document)?.media;
+        let above = || self.bodies.text_above(rows.document, chunk.chunk.bytes.start, LOOK_BACK);
+        let text = match readable(media, &source, above)? {
+            Cow::Owned(text) => text,
+            Cow::Borrowed(_) => source,
         };
-        Ok((document, chunk, text))
+        Ok((self.document(rows.document)?, chunk, text))
     }
 
     fn document(&mut self, row: u32) -> Result<&DocumentRow> {

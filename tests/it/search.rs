@@ -325,6 +325,45 @@ fn html_is_cited_by_its_lines_and_shown_as_text() {
 }
 
 #[test]
+fn html_within_markdown_is_no_text_of_it() {
+    let page = "<!-- licence: needle -->\n# Tool\n\n<p align=\"center\">\n  <img src=\"logo.png\">\n</p>\n\nReads <kbd>Ctrl</kbd> \
+                keys<br>fast.\n\n```html\n<div class=\"sample\">code</div>\n```\n";
+    let rows: String = (0..120).map(|i| format!("<div class=\"row{i}\">\n  the text of cell {i}\n</div>\n")).collect();
+    let long = format!("# Long\n\n```html\n{rows}```\n\nBelow it an <em>end</em>.\n");
+    let dir = Dir::indexed(&[("a.md", page), ("long.md", &long)]);
+    assert_found(
+        &dir,
+        &[("needle", &[]), ("align", &[]), ("logo", &[]), ("kbd", &[]), ("sample", &["a.md"]), ("ctrl", &["a.md"])],
+    );
+    let response = search(&dir, "keys", "").ok().json();
+    let hit = &hits(&response)[0];
+    assert_eq!(hit["snippet"], "# Tool\n\nReads Ctrl keys fast.\n\n```html\n<div class=\"sample\">code</div>\n```");
+    assert_eq!((&hit["citation"]["start"], &hit["citation"]["end"]), (&json!(2), &json!(12)));
+    // Code that goes on from one chunk to the next is still code.
+    for row in ["row3", "row60", "row119"] {
+        let response = search(&dir, row, "").ok().json();
+        let hit = &hits(&response)[0];
+        let snippet = hit["snippet"].as_str().unwrap();
+        assert!(snippet.contains(&format!("<div class=\"{row}\">")), "{row}: {snippet}");
+        let number = |name: &str| hit["citation"][name].as_u64().unwrap();
+        let cited = squeezed(&lines(&long, number("start"), number("end")).replace("<em>", "").replace("</em>", ""));
+        assert!(cited.contains(&squeezed(snippet)), "{row}: {snippet} is not in {cited}");
+    }
+    let response = search(&dir, "below", "").ok().json();
+    assert!(hits(&response)[0]["snippet"].as_str().unwrap().ends_with("Below it an end."), "{response}");
+}
+
+#[test]
+fn an_index_of_nothing_says_so() {
+    let dir = Dir::new();
+    dir.write("a.bin", b"\0\0\0");
+    let response = search(&dir, "anything", "--sync").ok().json();
+    assert_eq!(hits(&response).len(), 0);
+    let hint = response["hint"].as_str().unwrap();
+    assert!(hint.starts_with("The index is empty: no file was found"), "{hint}");
+}
+
+#[test]
 fn the_title_counts_wherever_it_comes_from() {
     let dir = Dir::indexed(&[
         ("front.md", "---\ntitle: Zebra crossing\n---\n\nSome words.\n"),

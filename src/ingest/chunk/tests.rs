@@ -1,6 +1,6 @@
 use super::*;
 use crate::ingest::decode::{decode, source_offset};
-use crate::ingest::parse::{parse, readable};
+use crate::ingest::parse::{parse, readable_part};
 
 fn limits(target_tokens: u32, max_tokens: u32, overlap_tokens: u32) -> ChunkLimits {
     ChunkLimits { target_tokens, max_tokens, overlap_tokens }
@@ -84,7 +84,7 @@ fn html_is_never_cut_inside_a_tag() {
     let parsed = parse("a.html", &text);
     let read: Vec<String> = chunk(&text, &parsed, &limits(16, 20, 0))
         .into_iter()
-        .map(|chunk| readable(Media::Html, &text[chunk.bytes]).into_owned())
+        .map(|chunk| readable_part(Media::Html, &text, chunk.bytes).into_owned())
         .collect();
     assert_eq!(read.join(" "), "word & more ".repeat(40).trim_end());
 }
@@ -100,7 +100,7 @@ fn estimates_are_near_the_tokenizer() {
 const SAMPLES: &[(&str, &str)] = &[
     (
         "a.md",
-        "---\ntitle: x\ntags: [a]\n---\n# 제목\n\n글 하나. 둘.\n\n- a\n  - b\n\n```\n# x\n```\n\n| a |\n|---|\n\n> q\n\nT\n===\n[r]: u\n<p>x</p>\n",
+        "---\ntitle: x\ntags: [a]\n---\n# 제목\n\n글 하나. 둘.\n\n- a\n  - b\n\n```\n# x\n```\n\n| a |\n|---|\n\n> q\n\nT\n===\n[r]: u\n<p>x</p>\n\n<!-- c -->\n\na <b>y</b>\n",
     ),
     ("a.rst", "T\n===\n\npara::\n\n  lit\n\n.. x::\n\n   y\n\n====\nU\n====\n+--+\n|a |\n+--+\n"),
     ("a.adoc", "= T\n\n== S\ntext\n----\nx\n\ny\n----\n|===\n|a\n|===\n"),
@@ -295,7 +295,7 @@ fn check(path: &str, text: &str, limits: &ChunkLimits) {
     for chunk in &chunks {
         let passage = &text[chunk.bytes.clone()];
         assert!(chunk.tokens <= limits.max_tokens, "{chunk:?} of {text:?}");
-        let read = readable(parsed.media, passage);
+        let read = readable_part(parsed.media, text, chunk.bytes.clone());
         match parsed.media {
             Media::Html => assert!(estimate_tokens(&read) <= limits.max_tokens, "{read:?} in {chunk:?} of {text:?}"),
             _ => assert_eq!(chunk.tokens, estimate_tokens(passage), "{chunk:?} of {text:?}"),

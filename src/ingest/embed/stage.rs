@@ -18,7 +18,7 @@ use crate::config::EmbeddingModel;
 use crate::error::{Error, Result};
 use crate::index::embed::{Bulk, Embedder};
 use crate::index::vector::segment::{Group, Quantised, VectorSegment};
-use crate::ingest::parse::readable;
+use crate::ingest::parse::{LOOK_BACK, readable};
 use crate::kb::{EmbedderState, Kb};
 use crate::model::{Bits, Id, Rows};
 use crate::store::{DocumentRow, Reader, Writer, segments_folder};
@@ -270,7 +270,8 @@ impl<'k> Stage<'k> {
                 }
                 let Some(document) = &document else { continue };
                 let source = store.text(chunk.document, chunk.chunk.bytes.clone())?;
-                let body = readable(document.media, &source);
+                let above = || store.text_above(chunk.document, chunk.chunk.bytes.start, LOOK_BACK);
+                let body = readable(document.media, &source, above)?;
                 let text = passage(&document.path, document.media, &document.title, &chunk.chunk, &body);
                 passages.push(Passage {
                     rows: Rows { chunk: *row, document: chunk.document },

@@ -20,7 +20,7 @@ pub(super) fn read(blocks: &mut Blocks, metadata: &mut Metadata) {
     let mut title = String::new();
     let (mut pre, mut tables) = (0usize, 0usize);
     let text = blocks.text;
-    walk(&text[from..], |event, range| {
+    walk(&text[from..], &mut |event, range| {
         let range = from + range.start..from + range.end;
         let kind = if pre + tables > 0 { BlockKind::Verbatim } else { BlockKind::Prose };
         match event {
@@ -101,7 +101,7 @@ fn flush(blocks: &mut Blocks, open: &mut Option<Range<usize>>, kind: BlockKind) 
 pub(super) fn readable(raw: &str) -> String {
     let mut out = String::with_capacity(raw.len() / 2);
     let mut pre = 0usize;
-    walk(raw, |event, _| match event {
+    walk(raw, &mut |event, _| match event {
         Event::Lang(_) | Event::Title(_) => {}
         Event::Text(words) if pre > 0 => out.push_str(words),
         Event::Text(words) => {
@@ -135,12 +135,35 @@ pub(super) fn readable(raw: &str) -> String {
 /// The byte ranges of `raw` that `readable` shows; what lies between them is markup and must not be cut.
 pub fn text_spans(raw: &str) -> Vec<Range<usize>> {
     let mut spans = Vec::new();
-    walk(raw, |event, range| {
+    walk(raw, &mut |event, range| {
         if matches!(event, Event::Text(_)) {
             spans.push(range);
         }
     });
     spans
+}
+
+/// Calls back with the stretches of `raw` that are markup: comments, noise, and tags of what `is_element` knows; and
+/// whether what stands on both sides of one are two words.
+pub(super) fn each_markup(raw: &str, is_element: fn(&[u8]) -> bool, mut each: impl FnMut(Range<usize>, bool)) {
+    let (mut at, mut parts) = (0, false);
+    walk(raw, &mut |event, range| {
+        match event {
+            Event::Lang(_) | Event::Title(_) => return,
+            Event::Tag { name, .. } if is_element(name) => {
+                parts |= role(name) != Role::Inline;
+                return;
+            }
+            Event::Tag { .. } | Event::Text(_) => {}
+        }
+        if at < range.start {
+            each(at..range.start, parts);
+        }
+        (at, parts) = (range.end, false);
+    });
+    if at < raw.len() {
+        each(at..raw.len(), parts);
+    }
 }
 
 fn end_line(out: &mut String) {
@@ -207,8 +230,9 @@ fn role(name: &[u8]) -> Role {
 }
 
 /// Calls back for everything outside of noise, with byte ranges of `raw`. A noisy element that is never closed ends
-/// where the page's content begins, and the tokenizer itself ends scripts and styles.
-fn walk(raw: &str, mut each: impl FnMut(Event<'_>, Range<usize>)) {
+/// where the page's content begins, and the tokenizer itself ends scripts and styles. The states of the tokenizer are
+/// 130 KB of code for each type of callback, hence one type for all.
+fn walk(raw: &str, each: &mut dyn FnMut(Event<'_>, Range<usize>)) {
     // The noisy element and how many of its name are open.
     let mut noise: Option<(Vec<u8>, usize)> = None;
     let (mut in_title, mut at_lang, mut in_html) = (false, false, false);

@@ -1,7 +1,9 @@
-//! CommonMark with tables → blocks. Refuses inline markup, apart from the plain text of headings.
+//! CommonMark with tables → blocks. Refuses inline markup, apart from the plain text of headings; a block of
+//! nothing but HTML tags and comments is none.
 
 use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
 
+use super::inline_html::is_markup_only;
 use super::{BlockKind, Blocks, title_of};
 
 /// Top-level blocks, a list item being one: a list may be cut between its items, a table or code not at all. A `#` in
@@ -18,6 +20,7 @@ pub(super) fn read(blocks: &mut Blocks) {
                     (0, Tag::Heading { level, .. }) => heading = Some((level as u8, String::new())),
                     (0, Tag::CodeBlock(_) | Tag::Table(_)) => blocks.push(BlockKind::Verbatim, range),
                     (0, Tag::List(_)) => {}
+                    (0, _) | (1, Tag::Item) if is_markup_only(&blocks.text[range.clone()]) => blocks.pass(range),
                     (0, _) | (1, Tag::Item) => blocks.push(BlockKind::Prose, range),
                     _ => {}
                 }

@@ -5,6 +5,7 @@
 mod code;
 mod front_matter;
 mod html;
+mod inline_html;
 mod lang;
 mod markdown;
 mod markup;
@@ -16,6 +17,7 @@ use std::ops::Range;
 pub use code::separator;
 pub use front_matter::primary_tag;
 pub use html::text_spans;
+pub use inline_html::LOOK_BACK;
 pub use media::media_of;
 
 use crate::model::{Media, Metadata};
@@ -26,7 +28,8 @@ pub struct Parsed {
     pub media: Media,
     pub code_lang: Option<&'static str>,
     pub metadata: Metadata,
-    /// Ascending, apart, none blank. Outside HTML they hold every letter and digit that follows the front matter.
+    /// Ascending, apart, none blank. Outside HTML, and but for tags and comments in
+    /// Markdown, they hold every letter and digit that follows the front matter.
     pub blocks: Vec<Block>,
 }
 
@@ -86,12 +89,28 @@ pub fn parse(path: &str, text: &str) -> Parsed {
     Parsed { media, code_lang, metadata, blocks }
 }
 
-/// What a person reads of a passage: HTML without its markup, anything else as it stands.
-pub fn readable(media: Media, text: &str) -> Cow<'_, str> {
+/// What a person reads of a passage: HTML without its markup, Markdown without the HTML in it, anything else as it
+/// stands. `above` gives the text before the passage, the last `LOOK_BACK` bytes of it at least; few ask for it.
+pub fn readable<S: AsRef<str>, E>(
+    media: Media,
+    passage: &str,
+    above: impl FnOnce() -> Result<S, E>,
+) -> Result<Cow<'_, str>, E> {
     match media {
-        Media::Html => Cow::Owned(html::readable(text)),
-        Media::Markdown | Media::Text | Media::Code | Media::Pdf | Media::Other => Cow::Borrowed(text),
+        Media::Html => Ok(Cow::Owned(html::readable(passage))),
+        Media::Markdown => inline_html::readable(passage, above),
+        Media::Text | Media::Code | Media::Pdf | Media::Other => Ok(Cow::Borrowed(passage)),
     }
+}
+
+/// `readable` of bytes of a text that is all at hand.
+pub fn readable_part(media: Media, text: &str, bytes: Range<usize>) -> Cow<'_, str> {
+    let above = || {
+        let from = text.ceil_char_boundary(bytes.start.saturating_sub(LOOK_BACK));
+        Ok::<_, std::convert::Infallible>(&text[from..bytes.start])
+    };
+    let Ok(read) = readable(media, &text[bytes.clone()], above);
+    read
 }
 
 /// The blocks read so far. Readers push in ascending order; what they pass over becomes prose if it says anything.
@@ -115,6 +134,12 @@ impl<'t> Blocks<'t> {
             self.push_bare(BlockKind::Prose, gap);
         }
         self.push_bare(kind, range);
+    }
+
+    /// Passes over a range that says nothing, after what no reader claimed before it.
+    fn pass(&mut self, range: Range<usize>) {
+        self.push(BlockKind::Prose, range.start..range.start);
+        self.end = self.end.max(range.end);
     }
 
     fn push_bare(&mut self, kind: BlockKind, range: Range<usize>) {

@@ -109,9 +109,20 @@ fn html_blocks_are_raw_and_readable() {
     assert_eq!((parsed.metadata.title.as_deref(), parsed.metadata.lang.as_str()), (Some("A & B"), "ko"));
     let all = parsed.blocks[0].range.start..parsed.blocks[5].range.end;
     let read = "Big title\none < two\nthree\na\n  b\nx\ty\nl1\nl2";
-    assert_eq!(readable(Media::Html, &text[all]), read);
-    assert_eq!(readable(Media::Text, "<b>&amp;"), "<b>&amp;");
+    assert_eq!(readable_part(Media::Html, text, all), read);
+    assert_eq!(readable_part(Media::Text, "<b>&amp;", 0..8), "<b>&amp;");
     assert_eq!(outline("a.html", "<nav>menu<h1>T</h1><p>x"), ["h1 T: T", "prose: x"]);
+}
+
+#[test]
+fn markup_alone_is_no_block_of_markdown() {
+    let text = "<!-- © Someone -->\n# T\n\n<p align=center>\n<img src=logo.png>\n</p>\n\n[![CI](b.svg)](ci)\n\n\
+                <details>\n<summary>More</summary>\n\n- <br>\n- one\n";
+    assert_eq!(
+        outline("a.md", text),
+        ["h1 T: # T", "prose: [![CI](b.svg)](ci)", "prose: <details>⏎<summary>More</summary>", "prose: - one",]
+    );
+    assert_eq!(outline("a.md", "<!-- nothing -->\n"), [""; 0]);
 }
 
 #[test]
