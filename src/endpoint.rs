@@ -1,27 +1,29 @@
 //! One HTTP request to a model server: JSON out, JSON or lines of a stream back, under one deadline.
 //!
 //! minreq counts whole seconds, blocks in reads and follows redirects; here it runs in a thread of its own that hands
-//! on what it reads, so a deadline and a stop take effect within `PATIENCE`. A request given up on ends with the next
-//! piece its server sends, because nobody takes it, or with minreq's own deadline; only so many may hang about.
+//! on what it reads, so a deadline and a stop take effect within `PATIENCE`. A request given up on has its connection cut
+//! at once, so that a server does not work for nobody.
 //!
 //! Refuses: what is asked and what an answer means, redirects (a key would follow them), proxies, and repeating a
 //! request that a server may have begun to work on.
 
 #[cfg(test)]
 mod tests;
+mod tunnel;
 
-use std::io::Read;
+use std::io::{self, ErrorKind, Read};
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
-use minreq::{Method, Request};
+use minreq::{Method, Proxy, Request};
 use serde_json::Value;
 
 use crate::config::Secret;
 use crate::error::{Error, Result};
+use tunnel::{Cutter, Tunnel};
 
 /// A model on a server.
 #[derive(Debug, Clone)]
@@ -55,7 +57,7 @@ const MAX_FAILURE: usize = 64 << 10;
 const RETRIES: usize = 2;
 const LONGEST_WAIT: Duration = Duration::from_secs(20);
 
-/// Requests at once, those given up on included.
+/// Requests at once, those given up on while a name is looked up or a connection opened included.
 const MAX_THREADS: usize = 64;
 
 impl Endpoint {
@@ -200,6 +202,15 @@ impl Endpoint {
         format!("{}{}", self.address, below.unwrap_or(path))
     }
 
+    /// Where to connect to; the configuration has checked the address.
+    fn host(&self) -> (String, u16) {
+        let (scheme, rest) = self.address.split_once("://").unwrap_or(("http", &self.address));
+        let authority = rest.split('/').next().unwrap_or(rest);
+        let usual = if scheme == "https" { 443 } else { 80 };
+        let (host, port) = authority.split_once(':').unwrap_or((authority, ""));
+        (host.to_owned(), port.parse().unwrap_or(usual))
+    }
+
     fn json(&self, mut answer: Answer) -> Result<Value> {
         let body = answer.body(MAX_BODY)?;
         serde_json::from_slice(&body).map_err(|error| {
@@ -293,8 +304,14 @@ impl Endpoint {
         // The exact deadline is held by whoever waits; this one only ends the thread behind it.
         let request = request.with_timeout(left.as_secs() + 1);
         let (send, pieces) = bounded(8);
+        let cutter = Cutter::default();
+        let (line, (host, port)) = (cutter.line(), self.host());
         let spawned = thread::Builder::new().name("model request".into()).spawn(move || {
-            fetch(request, &send);
+            match Tunnel::open(&host, port, deadline, &line) {
+                Ok(tunnel) => fetch(request, &tunnel, &send),
+                // Nobody left to tell is fine.
+                Err(error) => drop(send.send(Piece::Failed(unconnected(error)))),
+            }
             drop(place);
         });
         spawned.map_err(|error| self.unreachable(&format!("no thread for the request: {error}"), None))?;
@@ -302,6 +319,7 @@ impl Endpoint {
         let mut answer = Answer {
             endpoint: self,
             pieces,
+            _cutter: cutter,
             deadline,
             stop,
             status: 0,
@@ -335,6 +353,8 @@ fn reason(body: &Value) -> Option<String> {
 struct Answer<'a> {
     endpoint: &'a Endpoint,
     pieces: Receiver<Piece>,
+    /// The connection lives as long as this.
+    _cutter: Cutter,
     deadline: Instant,
     stop: &'a AtomicBool,
     status: u16,
@@ -419,8 +439,9 @@ impl Drop for Place {
 }
 
 /// Runs in its own thread until the answer ends or nobody takes the next piece.
-fn fetch(request: Request, pieces: &Sender<Piece>) {
-    let mut response = match request.send_lazy() {
+fn fetch(request: Request, tunnel: &Tunnel, pieces: &Sender<Piece>) {
+    let sent = Proxy::new(format!("127.0.0.1:{}", tunnel.port)).and_then(|near| request.with_proxy(near).send_lazy());
+    let mut response = match sent {
         Ok(response) => response,
         Err(error) => {
             // Nobody left to tell is fine.
@@ -444,7 +465,7 @@ fn fetch(request: Request, pieces: &Sender<Piece>) {
         let piece = match response.read(&mut buffer) {
             Ok(0) => Piece::End,
             Ok(len) => Piece::Bytes(buffer[..len].to_vec()),
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
             Err(error) => Piece::Failed(failed(minreq::Error::IoError(error))),
         };
         let last = !matches!(piece, Piece::Bytes(_));
@@ -461,19 +482,20 @@ fn choose_tls() {
 }
 
 fn failed(error: minreq::Error) -> Failure {
-    use std::io::ErrorKind;
     match error {
-        minreq::Error::IoError(error) => match error.kind() {
-            ErrorKind::TimedOut | ErrorKind::WouldBlock => Failure::Timeout,
-            ErrorKind::ConnectionRefused => Failure::Refused("nothing listens there".into()),
-            ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable => Failure::Refused(error.to_string()),
-            ErrorKind::ConnectionReset | ErrorKind::UnexpectedEof | ErrorKind::BrokenPipe => {
-                Failure::Broken("it closed the connection".into())
-            }
-            // A name that does not resolve has no kind of its own.
-            _ => Failure::Refused(error.to_string()),
-        },
-        minreq::Error::AddressNotFound => Failure::Refused("its host has no address".into()),
+        minreq::Error::IoError(error) => unconnected(error),
         other => Failure::Broken(other.to_string()),
+    }
+}
+
+fn unconnected(error: io::Error) -> Failure {
+    match error.kind() {
+        ErrorKind::TimedOut | ErrorKind::WouldBlock => Failure::Timeout,
+        ErrorKind::ConnectionRefused => Failure::Refused("nothing listens there".into()),
+        ErrorKind::ConnectionReset | ErrorKind::UnexpectedEof | ErrorKind::BrokenPipe => {
+            Failure::Broken("it closed the connection".into())
+        }
+        // A name that does not resolve has no kind of its own.
+        _ => Failure::Refused(error.to_string()),
     }
 }

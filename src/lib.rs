@@ -21,7 +21,7 @@
 //! |---|---|---|
 //! | `main.rs`, `cli/` (program) | argv → input, rendering for people, exit codes | argh, indicatif, ctrlc, stdout |
 //! | [`error`] [`model`] [`wire`] [`config`] | what can go wrong · the words of the domain · every v1 shape · defaults ← file ← environment ← flags | |
-//! | [`endpoint`] | one HTTP request to a model server, its deadline and its failures | minreq, rustls |
+//! | [`endpoint`] | one HTTP request to a model server, its deadline, its failures and its end on demand | minreq, rustls |
 //! | [`llm`] | a chat call to a language model, streamed, in two dialects | |
 //! | [`store`] | the source of truth: documents, texts, chunks, the list of segments | rusqlite |
 //! | [`index`] | the immutable snapshot: terms, posting lists, top-k, snippets; vectors, their scan and their graph; the fusion of evidence | bm25, bitpacking, memmap2, instant_distance |

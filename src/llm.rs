@@ -5,6 +5,7 @@
 
 mod stream;
 
+use std::cell::Cell;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
@@ -72,8 +73,9 @@ impl<'c> Llm<'c> {
         Some(Llm { config, api, endpoint })
     }
 
-    /// Says what it reads to `say`. A failure before the first word is an error; after it, the reply is broken.
-    pub fn chat(&self, chat: &Chat, stop: &AtomicBool, say: &mut dyn FnMut(&str)) -> Result<Reply> {
+    /// Says what it reads to `say` until that has enough, which is false. A failure before the first word is an error;
+    /// after it, the reply is broken.
+    pub fn chat(&self, chat: &Chat, stop: &AtomicBool, say: &mut dyn FnMut(&str) -> bool) -> Result<Reply> {
         let mut body = self.body(chat);
         loop {
             match self.attempt(&body, chat.deadline, stop, say) {
@@ -110,7 +112,13 @@ impl<'c> Llm<'c> {
         body
     }
 
-    fn attempt(&self, body: &Value, deadline: Instant, stop: &AtomicBool, say: &mut dyn FnMut(&str)) -> Result<Reply> {
+    fn attempt(
+        &self,
+        body: &Value,
+        deadline: Instant,
+        stop: &AtomicBool,
+        say: &mut dyn FnMut(&str) -> bool,
+    ) -> Result<Reply> {
         let path = match self.api {
             Api::Ollama => "/api/chat",
             Api::OpenAi => "/v1/chat/completions",
@@ -119,6 +127,7 @@ impl<'c> Llm<'c> {
         let mut reader = Reader::new(self.api);
         let mut thoughts = Thoughts::default();
         let mut begun = false;
+        let enough = Cell::new(false);
         let mut take = |event: Event, reply: &mut Reply| -> Result<bool> {
             match event {
                 Event::Nothing => {}
@@ -126,8 +135,11 @@ impl<'c> Llm<'c> {
                     begun = true;
                     let shown = thoughts.without(&text);
                     if !shown.is_empty() {
-                        say(&shown);
                         reply.text.push_str(&shown);
+                        enough.set(!say(&shown));
+                    }
+                    if enough.get() {
+                        return Ok(false);
                     }
                     if reply.text.len() > MAX_TEXT {
                         return Err(self.endpoint.unreachable("its answer does not end", None));
@@ -151,6 +163,9 @@ impl<'c> Llm<'c> {
             Ok(true)
         });
         let outcome = outcome.and_then(|()| {
+            if enough.get() {
+                return Ok(());
+            }
             for event in reader.end() {
                 take(event, &mut reply)?;
             }

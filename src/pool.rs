@@ -1,5 +1,6 @@
 //! Worker threads with a bounded queue. Slow work has a queue of its own, and one worker never takes from it, so that
-//! quick work always has somebody.
+//! quick work always has somebody. Work that waits for a server elsewhere has workers of its own: a model takes minutes,
+//! and an ingest is not to stand behind it.
 //!
 //! Dropping the pool lets the workers end after the jobs that are queued.
 
@@ -17,6 +18,7 @@ pub type Job = Box<dyn FnOnce() + Send>;
 pub struct Pool {
     quick: Sender<Job>,
     slow: Sender<Job>,
+    waiting: Sender<Job>,
     /// Workers that are doing a job.
     at_work: Arc<AtomicUsize>,
 }
@@ -25,17 +27,23 @@ pub struct Pool {
 pub enum Lane {
     Quick,
     Slow,
+    /// Spends its time waiting, not working.
+    Waiting,
 }
+
+/// A model that is asked more at once answers all of them later.
+const WAITERS: usize = 4;
 
 /// There is no room in the queue.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Full;
 
 impl Pool {
-    /// Starts `workers` threads, at least two.
+    /// Starts `workers` threads, at least two, and those that wait.
     pub fn start(workers: usize, capacity: usize) -> io::Result<Pool> {
         let (quick, quick_jobs) = bounded(capacity);
         let (slow, slow_jobs) = bounded(capacity);
+        let (waiting, waiting_jobs) = bounded::<Job>(capacity);
         let at_work = Arc::new(AtomicUsize::new(0));
         for number in 0..workers.max(2) {
             let (quick_jobs, slow_jobs, at_work) = (quick_jobs.clone(), slow_jobs.clone(), at_work.clone());
@@ -45,12 +53,18 @@ impl Pool {
             };
             thread::Builder::new().name(format!("worker {number}")).spawn(work)?;
         }
-        Ok(Pool { quick, slow, at_work })
+        for number in 0..WAITERS {
+            let (jobs, at_work) = (waiting_jobs.clone(), at_work.clone());
+            let work = move || jobs.into_iter().for_each(|job| run(job, &at_work));
+            thread::Builder::new().name(format!("waiter {number}")).spawn(work)?;
+        }
+        Ok(Pool { quick, slow, waiting, at_work })
     }
 
     /// True while a job waits or is being done.
     pub fn is_busy(&self) -> bool {
-        !self.quick.is_empty() || !self.slow.is_empty() || self.at_work.load(Ordering::Relaxed) > 0
+        let queues = [&self.quick, &self.slow, &self.waiting];
+        queues.iter().any(|queue| !queue.is_empty()) || self.at_work.load(Ordering::Relaxed) > 0
     }
 
     /// As many workers as this machine has cores, within reason.
@@ -62,6 +76,7 @@ impl Pool {
         let queue = match lane {
             Lane::Quick => &self.quick,
             Lane::Slow => &self.slow,
+            Lane::Waiting => &self.waiting,
         };
         match queue.try_send(job) {
             Ok(()) => Ok(()),
@@ -139,6 +154,23 @@ mod tests {
         let (done, answers) = bounded(1);
         pool.submit(Lane::Quick, Box::new(move || done.send("quick").unwrap())).unwrap();
         assert_eq!(answers.recv_timeout(PATIENCE), Ok("quick"));
+        drop(release);
+    }
+
+    #[test]
+    fn work_that_waits_holds_up_nothing() {
+        let pool = Pool::start(2, 100).unwrap();
+        let (release, gate) = bounded::<()>(0);
+        for _ in 0..10 {
+            let gate = gate.clone();
+            pool.submit(Lane::Waiting, Box::new(move || gate.recv().unwrap_or(()))).unwrap();
+        }
+        let (done, answers) = bounded(2);
+        for lane in [Lane::Slow, Lane::Quick] {
+            let done = done.clone();
+            pool.submit(lane, Box::new(move || done.send(lane).unwrap())).unwrap();
+            assert_eq!(answers.recv_timeout(PATIENCE), Ok(lane));
+        }
         drop(release);
     }
 

@@ -26,8 +26,9 @@ use serde_json::value::RawValue;
 
 use crate::error::{Error, Result};
 use crate::kb::Kb;
+pub use crate::tools::Cost;
 use crate::tools::resource::{self, Uri};
-use crate::tools::{self, Context, Cost, Effect, TOOLS, Tokens, Tool};
+use crate::tools::{self, Context, Effect, TOOLS, Tokens, Tool};
 use crate::wire::ErrorReport;
 use answer::{Cache, Era, json, quoted};
 use message::{Code, Fault, Id, Incoming, Message, Meta, Params, string};
@@ -249,9 +250,12 @@ fn initialize(id: &Id, params: &Params) -> Result<Step, Fault> {
 }
 
 impl Call {
-    /// True if it may take long, or writes: many of them must not hold up the others.
-    pub fn slow(&self) -> bool {
-        matches!(&self.work, Work::Tool { tool, .. } if tool.cost == Cost::Slow)
+    /// How long it may take: what is quick must not stand behind what is not.
+    pub fn cost(&self) -> Cost {
+        match &self.work {
+            Work::Tool { tool, .. } => tool.cost,
+            Work::Read(_) => Cost::Quick,
+        }
     }
 
     /// True if the client wants to hear of it before the answer.

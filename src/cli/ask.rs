@@ -17,7 +17,7 @@ use super::text::{Ink, Style, clean, clean_line};
 use super::{Exit, Failure, Outcome, STOP, Session, json_line, stop_on_signal, sync_first, tell};
 
 pub fn run(session: &Session, args: AskArgs, config: Config) -> Outcome {
-    let kb = Kb::open_to_the_end(config)?;
+    let kb = Kb::open(config)?;
     if args.list_sessions || args.forget.is_some() {
         let sessions = ask::sessions::run(&kb, args.forget.as_deref())?;
         session.answer(&sessions, |out, sessions| list(out, session.style, sessions))?;
@@ -34,7 +34,7 @@ pub fn run(session: &Session, args: AskArgs, config: Config) -> Outcome {
         false => stop_on_signal()?,
     }
     let mut broken = None;
-    let mut streamed = false;
+    let mut streamed = String::new();
     let answer = ask::run(&kb, &input, &STOP, &mut |moment| {
         if !stream {
             return;
@@ -43,7 +43,7 @@ pub fn run(session: &Session, args: AskArgs, config: Config) -> Outcome {
             Moment::Retrieved(hits) if session.json => event(AnswerStep::RetrievalDone { hits }),
             Moment::Token(delta) if session.json => event(AnswerStep::Token { delta }),
             Moment::Token(delta) => {
-                streamed = true;
+                streamed.push_str(delta);
                 say(&clean(delta))
             }
             Moment::Preparing(_) | Moment::Retrieved(_) => Ok(()),
@@ -60,7 +60,7 @@ pub fn run(session: &Session, args: AskArgs, config: Config) -> Outcome {
     if stream && session.json {
         event(AnswerStep::Final { answer: &answer })?;
     }
-    session.answer(&answer, |out, answer| show(out, session.style, answer, streamed))?;
+    session.answer(&answer, |out, answer| show(out, session.style, answer, &streamed))?;
     if !session.json {
         answer.hint.iter().for_each(|hint| session.note(&format!("hint: {hint}")));
     }
@@ -85,17 +85,19 @@ fn event(step: AnswerStep) -> io::Result<()> {
     Ok(())
 }
 
-/// The answer, then where each mark leads.
-fn show(out: &mut dyn Write, style: Style, answer: &Answer, streamed: bool) -> io::Result<()> {
-    if streamed {
+/// The answer, then where each mark leads. `streamed` is on the screen already.
+fn show(out: &mut dyn Write, style: Style, answer: &Answer, streamed: &str) -> io::Result<()> {
+    if !streamed.is_empty() {
         writeln!(out)?;
     }
-    match (answer.refusal_reason, streamed) {
-        (None, true) => {}
-        (None, false) => writeln!(out, "{}", clean(&answer.answer))?,
+    match answer.refusal_reason {
+        None if streamed.trim() == answer.answer => {}
+        // Marks were put in or taken out since.
+        None if !streamed.is_empty() => writeln!(out, "\n{}", clean(&answer.answer))?,
+        None => writeln!(out, "{}", clean(&answer.answer))?,
         // What came before it on the screen was not confirmed.
-        (Some(reason), _) => {
-            if streamed {
+        Some(reason) => {
+            if !streamed.is_empty() {
                 writeln!(out)?;
             }
             let reason = serde_json::to_value(reason).unwrap_or_default();
@@ -137,14 +139,15 @@ fn cited(out: &mut dyn Write, style: Style, cited: &AnswerCitation) -> io::Resul
 fn explained(out: &mut dyn Write, style: Style, explain: &Explain) -> io::Result<()> {
     let heading = |text: &str| style.paint(Ink::Dim, text);
     writeln!(out, "\n{} {}", heading("looked up:"), clean_line(&explain.question))?;
-    writeln!(out, "{}", heading("passages:  evidence, score, lexical, vector, tokens"))?;
+    writeln!(out, "{}", heading("passages:  evidence, words held, score, lexical, vector, tokens"))?;
     let number = |value: Option<f32>| value.map_or("-".into(), |value| format!("{value:.3}"));
     for passage in &explain.passages {
         writeln!(
             out,
-            "  {:>4}  {:.3}  {:>7.3}  {:>7}  {:>6}  {:>5}  {}",
+            "  {:>4}  {:.3}  {:.3}  {:>7.3}  {:>7}  {:>6}  {:>5}  {}",
             passage.marker,
             passage.evidence,
+            passage.words_held,
             passage.score,
             number(passage.lexical_score),
             number(passage.vector_score),

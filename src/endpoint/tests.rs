@@ -165,6 +165,66 @@ fn a_stop_ends_the_wait_and_the_connection() {
     server.join().unwrap();
 }
 
+/// A model reads its prompt before it says anything; llama.cpp and Ollama stop reading when their client is gone.
+#[test]
+fn a_server_that_says_nothing_yet_is_left_at_once() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("http://{}", listener.local_addr().unwrap());
+    let (told, heard) = channel();
+    let server = thread::spawn(move || {
+        for begun in [&b""[..], b"HTTP/1.1 200 OK\r\n\r\n{\"token\": 1}\n"] {
+            let (mut stream, _) = listener.accept().unwrap();
+            request(&mut stream);
+            stream.write_all(begun).unwrap();
+            told.send(()).unwrap();
+            stream.set_read_timeout(Some(Duration::from_secs(8))).unwrap();
+            // An end or a reset, not a time-out.
+            match stream.read(&mut [0; 16]) {
+                Ok(len) => assert_eq!(len, 0),
+                Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset),
+            }
+        }
+    });
+    let endpoint = endpoint(&address);
+    for _ in 0..2 {
+        let stop = AtomicBool::new(false);
+        let ask = || endpoint.post_lines("/api/chat", &json!({}), soon(), &stop, &mut |_| Ok(true));
+        thread::scope(|scope| {
+            let waiting = scope.spawn(ask);
+            heard.recv_timeout(Duration::from_secs(8)).unwrap();
+            stop.store(true, Ordering::Relaxed);
+            assert!(matches!(waiting.join().unwrap(), Err(Error::Cancelled)));
+        });
+    }
+    server.join().unwrap();
+}
+
+#[test]
+fn places_of_requests_come_back() {
+    let before = TAKEN.load(Ordering::Relaxed);
+    let (address, _requests) = server((0..2 * MAX_THREADS).map(|_| answer("200 OK", "", "{}")).collect());
+    for _ in 0..2 * MAX_THREADS {
+        endpoint(&address).post_json("/api/chat", &json!({}), soon(), &AtomicBool::new(false)).unwrap();
+    }
+    let until = soon();
+    while TAKEN.load(Ordering::Relaxed) > before + MAX_THREADS / 2 {
+        assert!(Instant::now() < until, "{} requests hang", TAKEN.load(Ordering::Relaxed));
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn hosts_and_ports() {
+    for (address, host, port) in [
+        ("http://127.0.0.1:11434", "127.0.0.1", 11434),
+        ("http://example.com/v1", "example.com", 80),
+        ("https://api.example.com/v1", "api.example.com", 443),
+        ("https://api.example.com:8443", "api.example.com", 8443),
+    ] {
+        assert_eq!(endpoint(address).host(), (host.to_owned(), port));
+    }
+}
+
 #[test]
 fn lines_are_whole_however_they_arrive() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

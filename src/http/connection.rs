@@ -16,9 +16,9 @@ use super::post::{self, Reply, Work};
 use super::response::{LAST_CHUNK, Refusal, Response, Status, event, stream_head};
 use super::route::{LINES, Route, preflight, route, takes_events};
 use super::slots::{Phase, Place};
-use crate::lines::{Peer, Sink};
+use crate::lines::{Peer, Sink, lane};
 use crate::log;
-use crate::pool::{Lane, guarded};
+use crate::pool::guarded;
 use crate::rpc::answer::Era;
 use crate::rpc::{self, Call};
 
@@ -187,7 +187,7 @@ impl<'c> Connection<'c> {
                 session.begin(call.id.clone(), stop.clone());
             }
             let refusal = call.overloaded();
-            let lane = if call.slow() { Lane::Slow } else { Lane::Quick };
+            let lane = lane(&call);
             let job = self.job(call, stop.clone(), say.clone(), session.clone(), stream);
             match self.http.pool.submit(lane, job) {
                 Ok(()) => stops.push(stop),

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use crate::log;
 use crate::pool::{Lane, Pool, guarded};
 use crate::rpc::message::{Code, Fault, too_long};
-use crate::rpc::{self, Call, Server, Step};
+use crate::rpc::{self, Call, Cost, Server, Step};
 use in_flight::{Destination, InFlight};
 pub use output::Sink;
 use output::{Broken, Output};
@@ -168,7 +168,7 @@ impl Session {
 
     fn call(&mut self, call: Call, destination: &Destination) {
         let peer = self.peer.clone();
-        let lane = if call.slow() { Lane::Slow } else { Lane::Quick };
+        let lane = lane(&call);
         if peer.in_flight.bytes() + call.bytes() > MOST_BYTES {
             return self.say(destination.deliver(call.overloaded()));
         }
@@ -209,6 +209,15 @@ impl Session {
         self.peer.output.send(&self.ready).ok();
         self.ready.clear();
         self.ready.shrink_to(2 * READY);
+    }
+}
+
+/// Where a call waits for its turn.
+pub fn lane(call: &Call) -> Lane {
+    match call.cost() {
+        Cost::Quick => Lane::Quick,
+        Cost::Slow => Lane::Slow,
+        Cost::Waits => Lane::Waiting,
     }
 }
 

@@ -63,8 +63,10 @@ pub enum Effect {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cost {
     Quick,
-    /// May take seconds: runs beside the quick ones, never before them.
+    /// May take seconds, or writes: runs beside the quick ones, never before them.
     Slow,
+    /// May wait for another server, for minutes.
+    Waits,
 }
 
 /// What a call brings besides its arguments.
@@ -171,7 +173,7 @@ pub const TOOLS: &[Tool] = &[
         description: "A configured model answers from the documents, with citations, or refuses (grounded false). Slow; to \
             read passages yourself use search.",
         effect: Effect::Reads,
-        cost: Cost::Slow,
+        cost: Cost::Waits,
         input_schema: r#"{"type": "object", "additionalProperties": false, "required": ["question"], "properties": {
             "question": {"type": "string"},
             "extractive": {"type": "boolean", "description": "quotes, no model"},

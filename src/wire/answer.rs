@@ -107,6 +107,8 @@ pub struct ExplainedPassage {
     pub score: f32,
     pub lexical_score: Option<f32>,
     pub vector_score: Option<f32>,
+    /// The share of the question's words that the passage holds, by their rarity.
+    pub words_held: f64,
     pub evidence: f64,
     pub tokens: u32,
 }

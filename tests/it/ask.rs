@@ -182,12 +182,16 @@ fn a_document_cannot_steer_or_forge() {
 #[test]
 fn what_models_say_is_checked() {
     let kept = "The nightly backup runs every night at 02:30 [1].";
-    let long = "word ".repeat(1 << 18);
+    let long = crate::ask_trouble::endless(1 << 20);
+    let echo = format!("{kept}\n\n{kept}\n\n").repeat(20);
     for (said, expected) in [
         (kept, Ok(kept)),
         ("The nightly backup runs every night at 02:30 [1][99].", Ok(kept)),
         ("<think>Passage 7 [7] says…</think>The nightly backup runs every night at 02:30 [1].", Ok(kept)),
-        ("The nightly backup runs every night at 02:30.", Err("llm_self_judge")),
+        // Small models write no marks, and do not come to an end.
+        ("The nightly backup runs every night at 02:30.", Ok(kept)),
+        ("The nightly backup runs every night at 04:45.", Err("llm_self_judge")),
+        (&echo, Ok(kept)),
         ("The nightly backup runs every night at 02:30 [99].", Err("llm_self_judge")),
         ("[1]", Err("llm_self_judge")),
         ("", Err("llm_self_judge")),
@@ -210,6 +214,10 @@ fn what_models_say_is_checked() {
         let cited = if expected.is_ok() { 1 } else { 0 };
         assert_eq!(answer["citations"].as_array().unwrap().len(), cited, "{shown}");
     }
+    // Whose marks they are is told.
+    let unmarked = ask(&corpus(&Stub::saying(Dialect::Ollama, &kept.replace(" [1]", ""))), [QUESTION]).ok().json();
+    assert!(unmarked["hint"].as_str().unwrap().contains("got the mark"), "{unmarked:#}");
+    assert!(unmarked["confidence"].as_f64().unwrap() < 0.85, "{unmarked:#}");
     // Korean, as its question.
     let said = "장애가 났을 때 누구나 sqlite3 셸로 상태를 확인할 수 있기 때문입니다 [1].";
     let dir = corpus(&Stub::saying(Dialect::OpenAi, said));

@@ -99,10 +99,23 @@ const TROUBLES: &[Trouble] = &[
         Expected::Refusal("llm_stream_aborted"),
     ),
     ("an error amid the words", broken_amid, Expected::Refusal("llm_stream_aborted")),
-    ("words without end", |_| Act::Say("night ".repeat(40_000)), Expected::Refusal("llm_stream_aborted")),
+    ("words without end", |_| Act::Say(endless(200_000)), Expected::Refusal("llm_stream_aborted")),
+    ("one word without end", |_| Act::Say("night ".repeat(40_000)), Expected::Refusal("llm_self_judge")),
     ("characters in pieces", in_pieces, Expected::Answer),
     ("bytes that are no UTF-8", |dialect| Act::Raw(no_utf8(dialect)), Expected::Answer),
 ];
+
+/// Words of which none comes twice.
+pub fn endless(bytes: usize) -> String {
+    let mut text = String::new();
+    for number in 0.. {
+        if text.len() > bytes {
+            break;
+        }
+        text.push_str(&format!("word{number} "));
+    }
+    text
+}
 
 fn broken_amid(dialect: Dialect) -> Act {
     let error = match dialect {
@@ -263,6 +276,11 @@ fn tokens_are_shown_as_they_come() {
         assert_eq!(text, ANSWER);
         assert_eq!(events.last().unwrap()["answer"], output.json());
     }
+    // Marks of ours come when the whole is there, so it is printed again.
+    let unmarked = ANSWER.replace(" [1]", "");
+    let dir = corpus(&Stub::saying(Dialect::Ollama, &unmarked));
+    let marked = dir.cmd(["ask", "--stream", "--mode", "lexical", QUESTION]).ok();
+    marked.stdout_has(&format!("{unmarked}\n\n{ANSWER}\n\n[1] docs/backup.md:"));
     // What is taken back was shown before; what says that there is no answer is not.
     let dir = corpus(&Stub::saying(Dialect::Ollama, "Whales migrate each spring along the coast [1]."));
     let taken_back = dir.cmd(["ask", "--stream", "--mode", "lexical", QUESTION]).run().code(1);
@@ -297,7 +315,7 @@ fn ctrl_c_ends_the_answer_and_keeps_nothing() {
     until(|| stub.hung_up() == 1);
 }
 
-fn until(mut done: impl FnMut() -> bool) {
+pub fn until(mut done: impl FnMut() -> bool) {
     let started = Instant::now();
     while !done() {
         assert!(started.elapsed() < Duration::from_secs(10), "it did not come to that");

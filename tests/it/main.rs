@@ -3,6 +3,7 @@
 mod answers;
 mod architecture;
 mod ask;
+mod ask_server;
 mod ask_trouble;
 mod cli;
 mod clients;
@@ -13,8 +14,6 @@ mod embedding;
 #[cfg(feature = "onnx")]
 mod engines;
 mod fetch;
-#[cfg(target_os = "linux")]
-mod full_disk;
 mod harness;
 mod http;
 mod http_gate;

@@ -10,9 +10,11 @@ use kebab_lite::tools::{Context, TOOLS, Tokens};
 use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
 
+use crate::ask::{ANSWER, QUESTION, corpus};
 use crate::harness::Dir;
 use crate::http::Http;
 use crate::mcp::{Server, modern, notes};
+use crate::stub::{Act, Dialect, Stub};
 
 /// Calls beside the examples of the tools.
 fn samples() -> Vec<(&'static str, Value)> {
@@ -183,7 +185,7 @@ fn told(result: &Value) -> Value {
     text
 }
 
-fn library(dir: &Dir) -> Kb {
+pub fn library(dir: &Dir) -> Kb {
     let flags = Flags { root: Some(dir.root()), data_dir: Some(dir.data()), ..Flags::default() };
     let home = dir.home();
     let env = |name: &str| match name {
@@ -196,17 +198,49 @@ fn library(dir: &Dir) -> Kb {
 
 #[test]
 fn every_call_says_the_same_everywhere() {
-    let dir = notes();
-    let http = Http::start(&dir, &[]);
-    let session = http.session("2025-11-25");
-    let mut stdio = Server::start(&dir);
-    let mut shared = Server::run(dir.cmd(["mcp", "--connect", "--ensure-server=false"]).into_command());
-    let kb = library(&dir);
     let mut calls = samples();
     for tool in TOOLS {
         calls.extend(tool.examples.iter().map(|example| (tool.name, serde_json::from_str(example).unwrap())));
         assert!(calls.iter().any(|(name, ..)| *name == tool.name), "no sample of {}", tool.name);
     }
+    let commands = same_everywhere(&notes(), calls);
+    assert_eq!(commands.len(), TOOLS.len(), "{commands:?}");
+}
+
+#[test]
+fn every_answer_of_a_model_is_the_same_everywhere() {
+    let stub = Stub::start(Dialect::Ollama, |request, _| {
+        let told = request.body["messages"][1]["content"].as_str().unwrap_or_default();
+        Act::Say(match told.contains("vault") {
+            true => ANSWER.to_owned(),
+            // Without a mark, which is then set.
+            false => "The daemon listens on port 8787.".to_owned(),
+        })
+    });
+    let port = "Which port does the daemon listen on?";
+    let calls = vec![
+        ("ask", json!({"question": QUESTION})),
+        ("ask", json!({"question": QUESTION, "show_citations": true, "explain": true, "seed": 7, "k": 2})),
+        ("ask", json!({"question": port, "filters": {"path_glob": "docs/port.md"}, "temperature": 0.5})),
+        ("ask", json!({"question": port, "path_glob": "elsewhere/**"})),
+        ("ask", json!({"question": port, "extractive": true})),
+        ("ask", json!({"question": "저장소로 SQLite를 고른 이유는?"})),
+        ("ask", json!({"question": "zygomorphic xylophones"})),
+        ("ask", json!({"question": QUESTION, "multi_hop": true})),
+        ("ask", json!({"question": QUESTION, "extractive": true, "multi_hop": true})),
+    ];
+    let commands = same_everywhere(&corpus(&stub), calls);
+    assert_eq!(commands.len(), 1, "{commands:?}");
+    assert!(stub.requests().len() > 20, "{}", stub.requests().len());
+}
+
+/// Makes each call in every place there is; returns the tools that the command line was asked for, too.
+fn same_everywhere(dir: &Dir, calls: Vec<(&'static str, Value)>) -> BTreeSet<&'static str> {
+    let http = Http::start(dir, &[]);
+    let session = http.session("2025-11-25");
+    let mut stdio = Server::start(dir);
+    let mut shared = Server::run(dir.cmd(["mcp", "--connect", "--ensure-server=false"]).into_command());
+    let kb = library(dir);
     let mut commands = BTreeSet::new();
     for (name, arguments) in calls {
         let tool = TOOLS.iter().find(|tool| tool.name == name).unwrap();
@@ -243,13 +277,13 @@ fn every_call_says_the_same_everywhere() {
         commands.insert(name);
         let expected = match name {
             "bulk_search" => expected,
-            _ => timeless(library(&as_words(&dir, arguments))),
+            _ => timeless(library(&as_words(dir, arguments))),
         };
-        assert_eq!(timeless(printed(&dir, name, &argv, &stdin)), expected, "{argv:?}");
+        assert_eq!(timeless(printed(dir, name, &argv, &stdin)), expected, "{argv:?}");
         if argv[0] == "search" {
             let alone = [&argv[..1], &["--no-server".to_owned()], &argv[1..]].concat();
-            assert_eq!(timeless(printed(&dir, name, &alone, &stdin)), expected, "{alone:?}");
+            assert_eq!(timeless(printed(dir, name, &alone, &stdin)), expected, "{alone:?}");
         }
     }
-    assert_eq!(commands.len(), TOOLS.len(), "{commands:?}");
+    commands
 }

@@ -38,8 +38,11 @@ fn what_a_passage_holds_is_believed_and_what_it_does_not_is_not() {
         "",
         "[1]",
         "[1][2]",
-        "The backup runs every night at 02:30.",
         "The backup runs every night at 02:30 [99].",
+        "The backup runs every night at 04:45.",
+        "The vault was sold to the night shift.",
+        "Does the backup run every night at 02:30?",
+        "It runs.",
         "Whales migrate along the Pacific coast in spring [1].",
         "NO_ANSWER",
         "NO_ANSWER [1]",
@@ -67,6 +70,29 @@ fn each_weakness_lowers_the_confidence() {
         let confidence = verdict(weaker).confidence;
         assert!(confidence < whole - 0.05, "{weaker}: {confidence} of {whole}");
     }
+}
+
+#[test]
+fn a_sentence_without_a_mark_gets_that_of_the_passage_that_holds_it() {
+    for (answer, text, attributed) in [
+        ("The backup runs every night at 02:30.", "The backup runs every night at 02:30 [1].", 1),
+        ("복구 키는 24단어로 되어 있습니다.\n", "복구 키는 24단어로 되어 있습니다 [2].", 1),
+        ("- Every night at 02:30\n- fourteen copies", "- Every night at 02:30 [1]\n- fourteen copies [1]", 2),
+        (
+            "The backup runs every night at 02:30. It keeps fourteen copies in the vault [1].",
+            "The backup runs every night at 02:30 [1]. It keeps fourteen copies in the vault [1].",
+            1,
+        ),
+        ("It keeps fourteen copies. Whales migrate north.", "It keeps fourteen copies [1]. Whales migrate north.", 1),
+    ] {
+        let verdict = verdict(answer);
+        assert_eq!((verdict.text.as_str(), verdict.attributed), (text, attributed));
+    }
+    let marked = verdict("The backup runs every night at 02:30 [1].").confidence;
+    let unmarked = verdict("The backup runs every night at 02:30.").confidence;
+    assert!((LEAST_CONFIDENCE..marked - 0.1).contains(&unmarked), "{unmarked} of {marked}");
+    // Where two hold as much, the one that ranks higher.
+    assert_eq!(judge("Fourteen copies.", "How many?", &["x", "fourteen copies", NIGHT]).cited, [2]);
 }
 
 #[test]

@@ -8,10 +8,12 @@
 //! Retrieval is `search`'s own, so whatever ranks better there answers better here. What can be refused before a model
 //! is called costs no call; a turn of a session is stored once the answer is whole.
 
+mod evidence;
 mod ground;
 mod input;
 mod passages;
 pub mod prompt;
+mod reply;
 pub mod sessions;
 
 use std::collections::BTreeSet;
@@ -37,7 +39,8 @@ use crate::wire::{
 };
 use ground::{LEAST_CONFIDENCE, judge, quoted};
 pub use input::AskInput;
-use passages::{Passage, gather, weigh};
+use passages::{Passage, gather};
+use reply::{Held, Ramble};
 
 /// What happens while an answer is made.
 pub enum Moment<'m> {
@@ -236,7 +239,7 @@ impl Asking<'_> {
         );
         let recent = draft.history.len().saturating_sub(REMEMBERED);
         let messages = prompt::stand_alone(question, &draft.history[recent..], &tag);
-        let reply = self.chat(llm, &messages, MAX_SIDE_REPLY, draft, &mut |_| {})?;
+        let reply = self.chat(llm, &messages, MAX_SIDE_REPLY, draft, &mut |_| true)?;
         if let Some(question) = prompt::rewritten(&reply) {
             draft.question = question;
         }
@@ -245,7 +248,7 @@ impl Asking<'_> {
 
     fn split(&self, llm: &Llm, draft: &mut Draft) -> Result<(), Ending> {
         let messages = prompt::parts(&draft.question);
-        let reply = self.chat(llm, &messages, MAX_SIDE_REPLY, draft, &mut |_| {})?;
+        let reply = self.chat(llm, &messages, MAX_SIDE_REPLY, draft, &mut |_| true)?;
         let parts = prompt::split(&reply).ok_or(Ending::Refused(Refusal::MultiHopDecomposeFailed))?;
         let hop = |question: String| Hop { question, chunks_returned: 0 };
         draft.hops = Some(parts.into_iter().map(hop).collect());
@@ -311,9 +314,13 @@ impl Asking<'_> {
     }
 
     fn gather(&self, draft: &mut Draft, budget: usize) -> Result<()> {
+        // It has just been used, so it is loaded.
+        let measured = matches!(self.kb.embedder(Duration::ZERO), Slot::Ready(model) if model.provider() == "builtin");
         draft.passages = self.kb.read(|view| {
             let mut passages = gather(view, &draft.hits, budget)?;
-            weigh(view, &draft.question, &mut passages)?;
+            let parts = draft.hops.iter().flatten().map(|hop| hop.question.as_str());
+            let questions = std::iter::once(draft.question.as_str()).chain(parts);
+            evidence::weigh(view, questions, &mut passages, measured)?;
             Ok(passages)
         })?;
         Ok(())
@@ -322,15 +329,17 @@ impl Asking<'_> {
     fn ask(&self, llm: &Llm, draft: &mut Draft, watch: Watch) -> Result<(), Ending> {
         let mut held = Held::default();
         let mut budget = self.budget(draft);
-        let reply = loop {
+        let (reply, tag) = loop {
             let texts = draft.passages.iter().map(|passage| passage.text.as_str());
             let tag = prompt::tag(texts.chain([draft.question.as_str()]));
             draft.prompt = prompt::answer(&draft.question, &draft.passages, &tag);
             let messages = draft.prompt.clone();
+            let mut ramble = Ramble::new(&tag);
             let mut say = |piece: &str| {
                 if let Some(piece) = held.pass(piece) {
                     watch(Moment::Token(&piece));
                 }
+                ramble.goes_on(piece)
             };
             match self.chat(llm, &messages, MAX_REPLY, draft, &mut say) {
                 // Tokens are estimated; a model that counts more of them refuses before it begins.
@@ -338,16 +347,19 @@ impl Asking<'_> {
                     budget = (budget / 2).max(LEAST_BUDGET);
                     self.gather(draft, budget)?;
                 }
-                other => break other?,
+                other => break (other?, tag),
             }
         };
         let texts: Vec<String> = draft.passages.iter().map(judged_text).collect();
         let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
-        let verdict = judge(&reply, &self.input.search.query, &texts);
+        let verdict = judge(Ramble::before(&reply, &tag), &self.input.search.query, &texts);
         draft.reply = Some(reply);
         draft.confidence = Some(verdict.confidence);
         if verdict.cited.is_empty() || verdict.confidence < LEAST_CONFIDENCE {
             return Err(Ending::Refused(Refusal::LlmSelfJudge));
+        }
+        if verdict.attributed > 0 {
+            draft.hints.push(ATTRIBUTED.into());
         }
         draft.answer = verdict.text;
         draft.cited = verdict.cited;
@@ -361,7 +373,7 @@ impl Asking<'_> {
         messages: &[Message],
         max_tokens: usize,
         draft: &mut Draft,
-        say: &mut dyn FnMut(&str),
+        say: &mut dyn FnMut(&str) -> bool,
     ) -> Result<String, Ending> {
         let (temperature, seed) = (self.input.temperature, self.input.seed);
         let chat = Chat { messages, max_tokens, temperature, seed, deadline: self.deadline };
@@ -485,25 +497,9 @@ fn is_overflow(error: &Error) -> bool {
         && ["exceed", "too long", "maximum", "larger", "overflow", "size"].iter().any(|word| said.contains(word))
 }
 
-/// Holds the beginning of a reply back for as long as it may be the mark of having no answer.
-#[derive(Default)]
-struct Held {
-    text: String,
-    passing: bool,
-}
-
-impl Held {
-    fn pass(&mut self, piece: &str) -> Option<String> {
-        if self.passing {
-            return Some(piece.to_owned());
-        }
-        self.text.push_str(piece);
-        let begun = self.text.trim_start();
-        let may_be_mark = prompt::NO_ANSWER.starts_with(begun) || begun.starts_with(prompt::NO_ANSWER);
-        self.passing = !may_be_mark;
-        self.passing.then(|| std::mem::take(&mut self.text))
-    }
-}
+/// Tells of marks that are not the model's.
+const ATTRIBUTED: &str =
+    "The model marked some sentences with no passage; those got the mark of the passage that holds their words.";
 
 /// In the language of the question, as far as it can be told.
 fn refusal_text(reason: Refusal, question: &str) -> &'static str {
@@ -535,6 +531,7 @@ fn explain(draft: &Draft) -> Explain {
         score: passage.score,
         lexical_score: passage.lexical,
         vector_score: passage.vector,
+        words_held: passage.held,
         evidence: passage.evidence,
         tokens: passage.tokens,
     };
@@ -550,17 +547,6 @@ fn explain(draft: &Draft) -> Explain {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_mark_of_no_answer_is_never_shown() {
-        let show = |pieces: &[&str]| {
-            let mut held = Held::default();
-            pieces.iter().filter_map(|piece| held.pass(piece)).collect::<String>()
-        };
-        assert_eq!(show(&["NO", "_ANS", "WER", "\n", "anything"]), "");
-        assert_eq!(show(&["No", "t at night"]), "Not at night");
-        assert_eq!(show(&["\nNO_", "WAY [1]", "."]), "\nNO_WAY [1].");
-    }
 
     #[test]
     fn overflows_are_known() {

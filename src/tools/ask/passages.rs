@@ -4,8 +4,6 @@
 use std::collections::BTreeSet;
 
 use crate::error::Result;
-use crate::index::lexical::{self, Query};
-use crate::index::snippet::Matcher;
 use crate::ingest::chunk::estimate_tokens;
 use crate::ingest::parse::{LOOK_BACK, readable};
 use crate::kb::View;
@@ -32,6 +30,8 @@ pub struct Passage {
     pub score: f32,
     pub lexical: Option<f32>,
     pub vector: Option<f32>,
+    /// The share of the question's words that it holds, by their rarity.
+    pub held: f64,
     /// From 0 to 1; see `evidence`.
     pub evidence: f64,
     pub tokens: u32,
@@ -139,6 +139,7 @@ fn passage(view: &View, number: usize, run: &Run, budget: usize) -> Result<Passa
         score: hit.score,
         lexical: hit.retrieval.lexical_score,
         vector: hit.retrieval.vector_score,
+        held: 0.0,
         evidence: 0.0,
         chunks: (run.last - run.first + 1) as usize,
     })
@@ -168,30 +169,3 @@ fn widened(citation: &Citation, (first, last): (u32, u32)) -> Citation {
         }
     }
 }
-
-/// How much speaks for each passage, from 0 to 1: the share of the question's words it holds, each weighing as much as
-/// it is rare, or what its cosine is above `NO_COSINE`, whichever is more. Both mean the same in every mode.
-pub fn weigh(view: &View, question: &str, passages: &mut [Passage]) -> Result<()> {
-    let query = Query::parse(question);
-    let rarity = lexical::rarity(&view.index, &query)?;
-    let all: f32 = rarity.iter().sum();
-    let matcher = Matcher::new(&query);
-    for passage in passages {
-        let mut held = vec![false; rarity.len()];
-        let headings = passage.heading.iter().map(String::as_str).chain([passage.path.as_str()]);
-        for text in headings.chain([passage.text.as_str()]) {
-            for found in matcher.matches(text) {
-                found.terms.iter().for_each(|term| held[*term] = true);
-            }
-        }
-        let holds: f32 = rarity.iter().zip(&held).filter(|(_, held)| **held).map(|(weight, _)| weight).sum();
-        let lexical = if all > 0.0 { f64::from(holds / all) } else { f64::from(passage.lexical.is_some()) };
-        let vector = passage.vector.map_or(0.0, |cosine| (f64::from(cosine) - NO_COSINE) / (1.0 - NO_COSINE));
-        passage.evidence = lexical.max(vector).clamp(0.0, 1.0);
-    }
-    Ok(())
-}
-
-/// Taken for the cosine of texts that have nothing to do with each other in multilingual-e5-small; not measured, and other
-/// models have another one.
-const NO_COSINE: f64 = 0.78;

@@ -1,0 +1,120 @@
+//! How much speaks for it that a passage answers the question, from 0 to 1: what the gate judges.
+//!
+//! Two opinions, and both mean the same in every mode and on every page. The words: which share of the question's words
+//! the passage holds, each weighing as much as it is rare. The meaning: how far their cosine lies between that of texts
+//! that have nothing to do with each other and that of a question and its answer. Each is heard as far as it can know:
+//! words of another script than the passage's cannot be looked for there, and of a cosine something is known for the
+//! built-in model only.
+//!
+//! Refuses: telling an answer from a passage about the same thing. Of questions about the documents' own subjects that
+//! they do not answer, most pass.
+
+use super::ground::comparable_scripts;
+use super::passages::Passage;
+use crate::error::Result;
+use crate::index::lexical::{self, Query};
+use crate::index::snippet::Matcher;
+use crate::kb::View;
+
+/// Cosines of the built-in model: what a text that has nothing to do with the question has at most, half the time, in the
+/// question's script and across scripts; and from there to what the nearest answers have.
+const UNRELATED: f64 = 0.78;
+const UNRELATED_ACROSS: f64 = 0.75;
+const RANGE: f64 = 0.14;
+
+/// A passage that answers holds so much of the question's words, by weight: questions have words of their own, such as
+/// those that ask.
+const FULL: f64 = 0.75;
+
+/// What nothing is known for or against: as much as passes the gate.
+const UNKNOWN: f64 = 0.4;
+
+/// What speaks most for each passage: that it answers the question or one of its parts. `measured`: cosines are of the
+/// built-in model.
+pub fn weigh<'q>(
+    view: &View,
+    questions: impl IntoIterator<Item = &'q str>,
+    passages: &mut [Passage],
+    measured: bool,
+) -> Result<()> {
+    questions.into_iter().try_for_each(|question| weigh_one(view, question, passages, measured))
+}
+
+fn weigh_one(view: &View, question: &str, passages: &mut [Passage], measured: bool) -> Result<()> {
+    let query = Query::parse(question);
+    let rarity = lexical::rarity(&view.index, &query)?;
+    let matcher = Matcher::new(&query);
+    for passage in passages {
+        let mut held = vec![false; rarity.len()];
+        let headings = passage.heading.iter().map(String::as_str).chain([passage.path.as_str()]);
+        for text in headings.chain([passage.text.as_str()]) {
+            for found in matcher.matches(text) {
+                found.terms.iter().for_each(|term| held[*term] = true);
+            }
+        }
+        let text = [passage.text.as_str()];
+        let comparable = comparable_scripts(question, &text);
+        let (mut all, mut known, mut had) = (0.0, 0.0, 0.0);
+        for ((term, _), (weight, held)) in query.terms.iter().zip(rarity.iter().zip(held)) {
+            let weight = f64::from(*weight);
+            all += weight;
+            if held || comparable(term) {
+                known += weight;
+            }
+            if held {
+                had += weight;
+            }
+        }
+        // A question of stop words alone is looked up as it stands.
+        let share = if all > 0.0 { had / all } else { f64::from(u8::from(passage.lexical.is_some())) };
+        let words = Opinion {
+            says: if known > 0.0 { had / known } else { share },
+            knows: if all > 0.0 { known / all } else { 1.0 },
+        };
+        passage.held = passage.held.max(share);
+        let cosine = passage.vector.filter(|_| measured).map(f64::from);
+        passage.evidence = passage.evidence.max(evidence(words, cosine));
+    }
+    Ok(())
+}
+
+/// From 0 to 1, both.
+struct Opinion {
+    says: f64,
+    knows: f64,
+}
+
+fn evidence(words: Opinion, cosine: Option<f64>) -> f64 {
+    let said = (words.says / FULL).min(1.0);
+    let Some(cosine) = cosine else { return words.knows * said + (1.0 - words.knows) * UNKNOWN };
+    let unrelated = words.knows * UNRELATED + (1.0 - words.knows) * UNRELATED_ACROSS;
+    let near = ((cosine - unrelated) / RANGE).clamp(0.0, 1.0);
+    (words.knows * said + (2.0 - words.knows) * near) / 2.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_opinion_counts_as_far_as_it_knows() {
+        let rounded = |says, knows, cosine| (evidence(Opinion { says, knows }, cosine) * 100.0).round();
+        for (says, knows, cosine, expected) in [
+            // Words alone.
+            (0.75, 1.0, None, 100.0),
+            (0.3, 1.0, None, 40.0),
+            (0.0, 1.0, None, 0.0),
+            (0.0, 0.0, None, 40.0),
+            // Both alike.
+            (1.0, 1.0, Some(0.92), 100.0),
+            (1.0, 1.0, Some(0.70), 50.0),
+            (0.0, 1.0, Some(0.92), 50.0),
+            (0.0, 1.0, Some(0.78), 0.0),
+            // A passage in another script.
+            (0.0, 0.0, Some(0.82), 50.0),
+            (1.0, 0.2, Some(0.82), 51.0),
+        ] {
+            assert_eq!(rounded(says, knows, cosine), expected, "{says} {knows} {cosine:?}");
+        }
+    }
+}
