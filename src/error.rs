@@ -186,7 +186,7 @@ impl Error {
                 Some("Run `kebab-lite ingest --force`: what is damaged is rebuilt from the store.".into())
             }
             Error::Io { cause, .. } if cause.contains("full") || cause.contains("No space") => {
-                Some("Free some disk space and run the command again; the index is as it was before.".into())
+                Some("Free some disk space and run the command again; what the index holds is whole.".into())
             }
             Error::Io { .. } => None,
             Error::Internal { .. } => Some("This is a bug in kebab-lite; please report it with the message.".into()),

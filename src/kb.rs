@@ -70,6 +70,14 @@ impl Kb {
         })
     }
 
+    /// As `open`, for a process that ends when this does: models stay, as the system takes their memory back at once
+    /// and piece by piece that takes longer than a search.
+    pub fn open_to_the_end(config: Config) -> Result<Kb> {
+        let kb = Kb::open(config)?;
+        std::mem::forget((kb.embedder.clone(), kb.reranker.clone()));
+        Ok(kb)
+    }
+
     pub fn data_dir(&self) -> &Path {
         &self.config.data_dir
     }

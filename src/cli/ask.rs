@@ -17,7 +17,7 @@ use super::text::{Ink, Style, clean, clean_line};
 use super::{Exit, Failure, Outcome, STOP, Session, json_line, stop_on_signal, sync_first, tell};
 
 pub fn run(session: &Session, args: AskArgs, config: Config) -> Outcome {
-    let kb = Kb::open(config)?;
+    let kb = Kb::open_to_the_end(config)?;
     if args.list_sessions || args.forget.is_some() {
         let sessions = ask::sessions::run(&kb, args.forget.as_deref())?;
         session.answer(&sessions, |out, sessions| list(out, session.style, sessions))?;

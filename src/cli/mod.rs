@@ -157,12 +157,12 @@ fn dispatch(argv: Vec<OsString>) -> Outcome {
         Command::IngestFile(args) => ingest_file(&session, args, configure()?),
         Command::IngestStdin(args) => ingest_stdin(&session, args, configure()?),
         Command::Schema(_) => {
-            let schema = tools::schema::run(&Kb::open(configure()?)?)?;
+            let schema = tools::schema::run(&Kb::open_to_the_end(configure()?)?)?;
             session.answer(&schema, |out, schema| render::schema(out, session.style, schema))?;
             Ok(Exit::Done)
         }
         Command::Doctor(_) => {
-            let doctor = match configure().and_then(Kb::open) {
+            let doctor = match configure().and_then(Kb::open_to_the_end) {
                 Ok(kb) => tools::doctor::run(&kb),
                 Err(error) => tools::doctor::unusable(&error),
             };
@@ -202,7 +202,9 @@ fn ingest(session: &Session, args: IngestArgs, config: Config) -> Outcome {
         list: args.list,
         embed: if args.no_embed { Effort::None } else { Effort::Full },
     };
-    let Some(report) = run_ingest(session, &Kb::open(config)?, &input)? else { return Ok(Exit::Interrupted) };
+    let Some(report) = run_ingest(session, &Kb::open_to_the_end(config)?, &input)? else {
+        return Ok(Exit::Interrupted);
+    };
     session.answer(&report, |out, report| render::ingest(out, session.style, report, args.list))?;
     Ok(if report.aborted { Exit::Interrupted } else { Exit::Done })
 }
@@ -210,7 +212,7 @@ fn ingest(session: &Session, args: IngestArgs, config: Config) -> Outcome {
 fn ingest_file(session: &Session, args: IngestFileArgs, config: Config) -> Outcome {
     let cwd = std::env::current_dir().map_err(Error::io("find the working folder", Path::new(".")))?;
     let input = tools::ingest_file::Input::from_json(Value::Object(args.into_json(&cwd)?))?;
-    let report = tools::ingest_file::run(&Kb::open(config)?, &input, &STOP)?;
+    let report = tools::ingest_file::run(&Kb::open_to_the_end(config)?, &input, &STOP)?;
     session.answer(&report, |out, report| render::ingest_items(out, session.style, report))?;
     Ok(Exit::Done)
 }
@@ -232,7 +234,7 @@ fn ingest_stdin(session: &Session, args: IngestStdinArgs, config: Config) -> Out
         Err(why) => return Err(Error::input("text", format!("stdin is no text: {}", why.reason())).into()),
     };
     let input = tools::ingest_stdin::Input::from_json(Value::Object(args.into_json(text)))?;
-    let report = tools::ingest_stdin::run(&Kb::open(config)?, &input, &STOP)?;
+    let report = tools::ingest_stdin::run(&Kb::open_to_the_end(config)?, &input, &STOP)?;
     session.answer(&report, |out, report| render::ingest_items(out, session.style, report))?;
     Ok(Exit::Done)
 }
@@ -264,7 +266,7 @@ fn stop_on_signal() -> Result<()> {
 
 fn fetch(session: &Session, args: FetchArgs, config: Config) -> Outcome {
     let input = tools::fetch::Input::from_json(Value::Object(args.into_json()))?;
-    let result = tools::fetch::run(&Kb::open(config)?, &input)?;
+    let result = tools::fetch::run(&Kb::open_to_the_end(config)?, &input)?;
     session.answer(&result, |out, result| render::fetch(out, session.style, result))?;
     if result.truncated {
         session.note("shortened to fit the token limit");

@@ -22,7 +22,7 @@ pub fn one(session: &Session, args: SearchArgs, config: Config) -> Outcome {
     let arguments = args.into_json();
     let input = SearchInput::from_json(Value::Object(arguments.clone()))?;
     let find = server::find(&config);
-    let kb = Kb::open(config)?;
+    let kb = Kb::open_to_the_end(config)?;
     if sync && let Some(exit) = sync_first(session, &kb)? {
         return Ok(exit);
     }
@@ -61,7 +61,7 @@ pub fn bulk(session: &Session, args: SearchArgs, configure: &dyn Fn() -> Result<
     let queries = bulk::read(io::stdin().lock())?;
     let config = configure()?;
     let find = server::find(&config);
-    let kb = Kb::open(config)?;
+    let kb = Kb::open_to_the_end(config)?;
     if sync && let Some(exit) = sync_first(session, &kb)? {
         return Ok(exit);
     }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use rusqlite::{Connection, OptionalExtension, Row, params};
+use rusqlite::{Connection, ErrorCode, OptionalExtension, Row, params};
 use serde_json::json;
 
 use super::{
@@ -144,9 +144,13 @@ impl Writer {
         self.connection.execute_batch("COMMIT").map_err(sql(&self.path))
     }
 
-    /// Moves what is committed from the log into the database file, as far as readers allow.
+    /// Moves what is committed from the log into the database file, as far as readers and the disk allow: what stays in
+    /// the log is stored all the same, and the next writer moves it.
     pub fn checkpoint(&self) -> Result<()> {
-        self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).map_err(sql(&self.path))
+        match self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())) {
+            Err(error) if error.sqlite_error_code() == Some(ErrorCode::DiskFull) => Ok(()),
+            moved => moved.map_err(sql(&self.path)),
+        }
     }
 
     /// Stores a document in place of the one with its id, if there is one. Returns where its chunks went.

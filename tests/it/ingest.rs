@@ -419,7 +419,7 @@ fn a_failed_ingest_ends_its_progress_too() {
 }
 
 /// Files of a few hundred words each.
-fn fill(dir: &Dir, files: usize) {
+pub fn fill(dir: &Dir, files: usize) {
     for file in 0..files {
         let words: String = (0..150).map(|word| format!("word{} ", (file * 7 + word * 13) % 4000)).collect();
         dir.write(&format!("{:02}/{file}.md", file % 50), format!("# Apple {file}\n\n{words}\n"));
@@ -515,42 +515,6 @@ fn a_huge_file_is_passed_over_unread() {
     assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
     assert_eq!(report["skip_examples"], json!({"too_large": ["huge.md"]}));
     assert_eq!(found(&dir, "apple"), ["a.md"]);
-}
-
-#[test]
-#[cfg(target_os = "linux")]
-fn a_full_disk_is_named_and_the_old_index_answers() {
-    let dir = Dir::indexed(&[("first.md", "One apple.\n")]);
-    let disk = dir.data().with_file_name("disk");
-    std::fs::create_dir(&disk).unwrap();
-    let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=600k", "tmpfs"]).arg(&disk).output().unwrap();
-    if !mounted.status.success() {
-        eprintln!("SKIPPED: no tmpfs can be mounted here: {}", String::from_utf8_lossy(&mounted.stderr));
-        return;
-    }
-    struct Mounted<'m>(&'m Path);
-    impl Drop for Mounted<'_> {
-        fn drop(&mut self) {
-            assert!(Command::new("umount").arg(self.0).status().unwrap().success());
-        }
-    }
-    let _mounted = Mounted(&disk);
-    let on_disk = |args: &[&str]| dir.cmd(args).env("KEBAB_STORAGE_DATA_DIR", disk.join("data"));
-    on_disk(&["ingest"]).ok();
-    fill(&dir, 1000);
-    let error = on_disk(&["ingest", "--json", "-q"]).run().code(2).error();
-    assert_eq!(error["code"], "io_error", "{error}");
-    assert_eq!(error["hint"], "Free some disk space and run the command again; the index is as it was before.");
-    assert_eq!(on_disk(&["search", "apple", "--json"]).ok().paths(), ["first.md"]);
-    on_disk(&["doctor"]).ok();
-    std::fs::read_dir(dir.root())
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .filter(|path| path.is_dir())
-        .for_each(|folder| std::fs::remove_dir_all(folder).unwrap());
-    dir.write("second.md", "One apple.\n");
-    on_disk(&["ingest"]).ok();
-    assert_eq!(on_disk(&["search", "apple", "--json"]).ok().paths(), ["first.md", "second.md"]);
 }
 
 #[test]

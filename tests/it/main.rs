@@ -14,6 +14,8 @@ mod embedding;
 #[cfg(feature = "onnx")]
 mod engines;
 mod fetch;
+#[cfg(target_os = "linux")]
+mod full_disk;
 mod harness;
 mod http;
 mod http_gate;
