@@ -143,6 +143,18 @@ pub fn text_spans(raw: &str) -> Vec<Range<usize>> {
     spans
 }
 
+/// The words of the first `<h1>` that has any.
+pub(super) fn first_title(raw: &str) -> Option<String> {
+    let (mut title, mut open) = (String::new(), false);
+    walk(raw, &mut |event, _| match event {
+        Event::Tag { name: b"h1", is_end } => open = !is_end && title.trim().is_empty(),
+        Event::Text(words) if open => title.push_str(words),
+        _ => {}
+    });
+    let title = title_of(&title);
+    (!title.is_empty()).then_some(title)
+}
+
 /// Calls back with the stretches of `raw` that are markup: comments, noise, and tags of what `is_element` knows; and
 /// whether what stands on both sides of one are two words.
 pub(super) fn each_markup(raw: &str, is_element: fn(&[u8]) -> bool, mut each: impl FnMut(Range<usize>, bool)) {

@@ -4,18 +4,27 @@
 use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
 
 use super::inline_html::is_markup_only;
-use super::{BlockKind, Blocks, title_of};
+use super::{BlockKind, Blocks, html, title_of};
+use crate::model::Metadata;
 
 /// Top-level blocks, a list item being one: a list may be cut between its items, a table or code not at all. A `#` in
-/// a quotation or a list item opens no section.
-pub(super) fn read(blocks: &mut Blocks) {
+/// a quotation or a list item opens no section. An `<h1>` above all headings is the title, as on many a front page.
+pub(super) fn read(blocks: &mut Blocks, metadata: &mut Metadata) {
     let from = blocks.end;
     let mut depth = 0;
+    let mut titled = metadata.title.is_some();
     let mut heading = None;
     for (event, range) in Parser::new_ext(&blocks.text[from..], Options::ENABLE_TABLES).into_offset_iter() {
         let range = from + range.start..from + range.end;
         match event {
             Event::Start(tag) => {
+                if depth == 0 && !titled {
+                    titled = matches!(tag, Tag::Heading { .. });
+                    if let Tag::HtmlBlock = tag {
+                        metadata.title = html::first_title(&blocks.text[range.clone()]);
+                        titled = metadata.title.is_some();
+                    }
+                }
                 match (depth, tag) {
                     (0, Tag::Heading { level, .. }) => heading = Some((level as u8, String::new())),
                     (0, Tag::CodeBlock(_) | Tag::Table(_)) => blocks.push(BlockKind::Verbatim, range),

@@ -68,7 +68,7 @@ pub fn parse(path: &str, text: &str) -> Parsed {
         front_matter::read(&mut blocks, &mut metadata);
     }
     match format {
-        Format::Markdown => markdown::read(&mut blocks),
+        Format::Markdown => markdown::read(&mut blocks, &mut metadata),
         Format::Rst => markup::read_rst(&mut blocks),
         Format::AsciiDoc => markup::read_asciidoc(&mut blocks),
         Format::Org => markup::read_org(&mut blocks, &mut metadata),

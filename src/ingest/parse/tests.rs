@@ -126,6 +126,17 @@ fn markup_alone_is_no_block_of_markdown() {
 }
 
 #[test]
+fn a_title_may_be_html() {
+    let title = |text: &str| parse("a.md", text).metadata.title;
+    let front_page = "<p><img src=a></p>\n\n<h1 align=center>\n  <a href=x>The</a> Name\n</h1>\n\n## Install\n";
+    assert_eq!(title(front_page).as_deref(), Some("The Name"));
+    assert_eq!(title("<h1><img src=a></h1>\n\n## Install\n").as_deref(), Some("Install"));
+    assert_eq!(title("## Install\n\n<h1>Late</h1>\n").as_deref(), Some("Install"));
+    assert_eq!(title("---\ntitle: Given\n---\n<h1>Name</h1>\n").as_deref(), Some("Given"));
+    assert_eq!(title("```html\n<h1>Code</h1>\n```\n"), None);
+}
+
+#[test]
 fn code_units() {
     let rust = "use a;\n\n/// Doc.\n#[derive(Debug)]\npub struct Store {\n    x: u8,\n\n    y: u8,\n}\n\nimpl<T> Read for Store<T> {\n    \
                 fn open() {\n        a();\n\n        b();\n    }\n    // Why.\n    pub(crate) async fn close() {}\n}\nfn main() {}\n";
