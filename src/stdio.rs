@@ -65,7 +65,7 @@ pub fn take_stdout() -> io::Result<File> {
 }
 
 /// True once the client has closed its end of stdin, read to the end or not.
-fn is_hung_up() -> bool {
+pub fn is_hung_up() -> bool {
     #[cfg(unix)]
     {
         use std::os::fd::AsFd;

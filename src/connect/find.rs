@@ -32,6 +32,9 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// For a connection within this machine.
 const DIAL_TIME: Duration = Duration::from_secs(2);
 
+/// For a part of what is written: whoever waits for a server looks around meanwhile.
+const WRITE_TIME: Duration = Duration::from_millis(100);
+
 /// What a server answers before lines begin.
 const SWITCHED: &[u8] = b"HTTP/1.1 101 ";
 
@@ -107,7 +110,7 @@ impl Find {
             let status = String::from_utf8_lossy(&head).lines().next().unwrap_or_default().to_owned();
             return Err(none(&format!("it answers {status:?}")));
         }
-        stream.set_read_timeout(None).map_err(broken)?;
+        stream.set_read_timeout(None).and_then(|()| stream.set_write_timeout(Some(WRITE_TIME))).map_err(broken)?;
         Ok(stream)
     }
 }

@@ -16,25 +16,24 @@ mod find;
 mod pending;
 
 use std::borrow::Cow;
-use std::fs::File;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, Sender, bounded};
+use crossbeam_channel::{Receiver, SendTimeoutError, Sender, bounded};
 
 use crate::catch_up::CatchUp;
 use crate::error::{Error, Result};
 use crate::exit;
-use crate::lines::{Line, Lines, MOST_QUEUED, Peer, Sink};
+use crate::lines::{Broken, Line, Lines, MOST_QUEUED, Output, Peer, Sink};
 use crate::log;
 use crate::pool::Pool;
 use crate::residency;
 use crate::rpc::Server;
 use crate::rpc::message::{Code, Fault, Id, too_long};
-use crate::stdio::take_stdout;
+use crate::stdio::{is_hung_up, take_stdout};
 pub use ask::{Client, stop};
 pub use find::{Find, Start};
 use pending::Pending;
@@ -57,14 +56,23 @@ const PATIENCE: Duration = Duration::from_secs(6);
 /// Read at once.
 const CHUNK: usize = 32 << 10;
 
+/// How often somebody who waits for another looks whether the client is still there.
+const PAUSE: Duration = Duration::from_millis(100);
+
 /// Without an answer to pass on for so long, the process is idle.
 const REST: Duration = Duration::from_secs(1);
 
 /// Serves until stdin ends.
 pub fn run(plan: Plan) -> Result<()> {
     let stdout = take_stdout().map_err(Error::io("take over", std::path::Path::new("stdout")))?;
-    let stdout = Mutex::new(stdout);
+    let stdout = Output::new(Sink::File(stdout));
     let adapter = Arc::new(Adapter { plan, stdout, state: Mutex::default(), changed: Condvar::new() });
+    let writing = adapter.clone();
+    let write = move || {
+        let Broken = writing.stdout.write_waiting();
+        exit::end(0);
+    };
+    thread::Builder::new().name("stdout".into()).stack_size(128 << 10).spawn(write).map_err(no_thread)?;
     let on_signal = ctrlc::set_handler(|| exit::end(0));
     on_signal.map_err(|error| Error::Internal { cause: format!("no signal handler: {error}") })?;
     // What stands between the host's first request and its answer is done before that request comes.
@@ -74,7 +82,8 @@ pub fn run(plan: Plan) -> Result<()> {
     loop {
         match stdin.read(&mut chunk) {
             Ok(0) => break,
-            Ok(count) => adapter.heard(&chunk[..count], &mut lines),
+            Ok(count) if adapter.heard(&chunk[..count], &mut lines).is_ok() => {}
+            Ok(_) => break,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => {
                 log::warn(&format!("requests cannot be read: {error}"));
@@ -83,7 +92,8 @@ pub fn run(plan: Plan) -> Result<()> {
         }
     }
     if lines.has_begun() {
-        adapter.heard(b"\n", &mut lines);
+        // Whoever does not take it has been waited for.
+        adapter.heard(b"\n", &mut lines).ok();
     }
     adapter.finish(Instant::now() + LAST_WORDS);
     Ok(())
@@ -91,8 +101,8 @@ pub fn run(plan: Plan) -> Result<()> {
 
 struct Adapter {
     plan: Plan,
-    /// For whole lines at a time.
-    stdout: Mutex<File>,
+    /// Takes whole lines, and nobody waits for it but the thread that passes answers on.
+    stdout: Output,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -112,6 +122,8 @@ enum Way {
     Nowhere,
     Shared(Arc<TcpStream>),
     Alone {
+        /// The owner of stdout from then on.
+        peer: Arc<Peer>,
         /// Dropped when stdin has ended.
         feed: Option<Sender<Vec<u8>>>,
         catch_up: Option<CatchUp>,
@@ -119,29 +131,27 @@ enum Way {
 }
 
 impl Adapter {
-    /// Hands on what came on stdin, whole lines at a time.
-    fn heard(self: &Arc<Adapter>, chunk: &[u8], lines: &mut Lines) {
+    /// Hands on what came on stdin, whole lines at a time. An error where the client has gone and they are not taken.
+    fn heard(self: &Arc<Adapter>, chunk: &[u8], lines: &mut Lines) -> Result<(), Gone> {
         let mut state = self.locked();
         let mut whole = Vec::with_capacity(chunk.len());
         lines.feed(chunk, |line| self.take(&mut state, line, &mut whole));
         if whole.is_empty() {
-            return;
+            return Ok(());
         }
         if let Way::Nowhere = state.way {
             // It sends what is pending, these lines among it; notifications tell a new server nothing.
-            return self.revive(&mut state);
+            self.revive(&mut state);
+            return Ok(());
         }
         let stream = match &state.way {
-            Way::Nowhere => return,
+            Way::Nowhere => return Ok(()),
             Way::Alone { feed, .. } => return hand_over(feed, whole),
             Way::Shared(stream) => stream.clone(),
         };
         // Not under the lock: a server that does not read must not keep its answers from being passed on.
         drop(state);
-        if (&*stream).write_all(&whole).is_err() {
-            // The thread that reads from it finds out as well, and asks again.
-            stream.shutdown(Shutdown::Both).ok();
-        }
+        send(&stream, &whole)
     }
 
     /// Notes what a line asks for, and puts it with those that go on. What is no message is answered here: a server
@@ -149,7 +159,12 @@ impl Adapter {
     fn take(&self, state: &mut State, line: Line, whole: &mut Vec<u8>) {
         let line = match line {
             Line::Whole(line) => line,
-            Line::TooLong => return self.say(&too_long()),
+            Line::TooLong => {
+                return match &state.way {
+                    Way::Alone { peer, .. } => peer.say(too_long().line()),
+                    Way::Nowhere | Way::Shared(_) => self.say(&too_long()),
+                };
+            }
         };
         if !matches!(state.way, Way::Alone { .. }) {
             match state.pending.note(line) {
@@ -197,12 +212,12 @@ impl Adapter {
         match &state.way {
             Way::Nowhere => {}
             Way::Alone { feed, .. } => {
-                hand_over(feed, lines);
+                // Whoever has gone needs no answer.
+                hand_over(feed, lines).ok();
                 // That session answers for itself from here on.
                 state.pending = Pending::default();
             }
-            Way::Shared(stream) if (&**stream).write_all(&lines).is_ok() => {}
-            Way::Shared(stream) => drop(stream.shutdown(Shutdown::Both)),
+            Way::Shared(stream) => drop(send(stream, &lines)),
         }
     }
 
@@ -243,6 +258,8 @@ impl Adapter {
             let told = self.answered(&begun[..whole]);
             self.write(&told);
             drop(told);
+            // A client that does not read has its answers wait with the server.
+            while !self.stdout.has_room(PAUSE) {}
             begun.drain(..whole);
             begun.shrink_to(64 << 10);
         }
@@ -271,8 +288,12 @@ impl Adapter {
 
     /// A session in this process.
     fn alone(self: &Arc<Adapter>, batches: bool) -> Result<Way> {
-        let stdout = self.stdout.lock().unwrap_or_else(PoisonError::into_inner);
+        let Sink::File(stdout) = self.stdout.sink() else {
+            return Err(Error::Internal { cause: "stdout is no file".into() });
+        };
         let stdout = stdout.try_clone().map_err(Error::io("share", std::path::Path::new("stdout")))?;
+        // What is under way to the client comes before what this process says.
+        self.stdout.flush(Instant::now() + PATIENCE);
         let server = Arc::new((self.plan.alone)());
         let catch_up = match &server.kb {
             Ok(kb) if self.plan.sync && !server.readonly() => Some(CatchUp::start(kb.clone()).map_err(no_thread)?),
@@ -280,7 +301,7 @@ impl Adapter {
         };
         let peer = Peer::new(server, Sink::File(stdout));
         let pool = Arc::new(Pool::start(Pool::size(), MOST_QUEUED).map_err(no_thread)?);
-        let (writing, reading) = (peer.clone(), peer);
+        let (writing, reading) = (peer.clone(), peer.clone());
         let (feed, fed) = bounded(16);
         let write = move || {
             writing.write_waiting();
@@ -300,7 +321,7 @@ impl Adapter {
             adapter.changed.notify_all();
         };
         thread::Builder::new().name("requests".into()).spawn(read).map_err(no_thread)?;
-        Ok(Way::Alone { feed: Some(feed), catch_up })
+        Ok(Way::Alone { peer, feed: Some(feed), catch_up })
     }
 
     /// Waits for the last answers, at most until the deadline.
@@ -317,6 +338,7 @@ impl Adapter {
         let under_way = |state: &mut State| !matches!(state.way, Way::Nowhere);
         // At the deadline the requests have had their time.
         drop(self.changed.wait_timeout_while(state, left, under_way));
+        self.stdout.flush(deadline);
     }
 
     fn say(&self, fault: &Fault) {
@@ -324,8 +346,7 @@ impl Adapter {
     }
 
     fn write(&self, lines: &[u8]) {
-        let stdout = self.stdout.lock().unwrap_or_else(PoisonError::into_inner);
-        if (&*stdout).write_all(lines).is_err() {
+        if let Err(Broken) = self.stdout.send(lines) {
             // The host is gone.
             exit::end(0);
         }
@@ -336,10 +357,36 @@ impl Adapter {
     }
 }
 
-/// The session in this process reads for as long as stdin is open.
-fn hand_over(feed: &Option<Sender<Vec<u8>>>, lines: Vec<u8>) {
-    if let Some(feed) = feed {
-        feed.send(lines).unwrap_or(());
+/// The client has closed its end, and what it said last is not taken.
+struct Gone;
+
+/// Sends lines to the server, which may take its time, but not longer than there is a client. Where the server is gone,
+/// the thread that reads from it finds out as well, and asks again.
+fn send(mut stream: &TcpStream, mut lines: &[u8]) -> Result<(), Gone> {
+    while !lines.is_empty() {
+        match stream.write(lines) {
+            Ok(count) if count > 0 => lines = &lines[count..],
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if is_timeout(&error) && is_hung_up() => return Err(Gone),
+            Err(error) if is_timeout(&error) => {}
+            Ok(_) | Err(_) => {
+                stream.shutdown(Shutdown::Both).ok();
+                return Ok(());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The session in this process takes no more than it can do, and reads for as long as stdin is open.
+fn hand_over(feed: &Option<Sender<Vec<u8>>>, mut lines: Vec<u8>) -> Result<(), Gone> {
+    let Some(feed) = feed else { return Ok(()) };
+    loop {
+        match feed.send_timeout(lines, PAUSE) {
+            Err(SendTimeoutError::Timeout(_)) if is_hung_up() => return Err(Gone),
+            Err(SendTimeoutError::Timeout(back)) => lines = back,
+            Ok(()) | Err(SendTimeoutError::Disconnected(_)) => return Ok(()),
+        }
     }
 }
 

@@ -18,8 +18,7 @@ use crate::pool::{Lane, Pool, guarded};
 use crate::rpc::message::{Code, Fault, too_long};
 use crate::rpc::{self, Call, Cost, Server, Step};
 use in_flight::{Destination, InFlight};
-pub use output::Sink;
-use output::{Broken, Output};
+pub use output::{Broken, Output, Sink};
 pub use split::{Line, Lines};
 
 /// Calls waiting in each of the pool's two lanes, and the bytes of all calls of a session together.
@@ -44,8 +43,8 @@ impl Peer {
         let Broken = self.output.write_waiting();
     }
 
-    /// Reads requests until the stream ends. `batches`: whether arrays are batches from the start. `heard` is called after each chunk, and `is_hung_up` where the client
-    /// does not read its answers: true ends the reading.
+    /// Reads requests until the stream ends. `batches`: whether arrays are batches from the start. `heard` is called
+    /// after each chunk, and `is_hung_up` where the client does not read its answers: true ends the reading.
     pub fn read(
         self: &Arc<Peer>,
         stream: impl Read,
@@ -73,7 +72,8 @@ impl Peer {
         self.output.close();
     }
 
-    fn say(&self, mut line: String) {
+    /// Says a line beside the answers, without its line end.
+    pub fn say(&self, mut line: String) {
         line.push('\n');
         // The writing thread notices when the sink is broken.
         self.output.send(line.as_bytes()).ok();

@@ -47,6 +47,10 @@ impl Output {
         Output { sink, unblocked, state: Mutex::default(), changed: Condvar::new() }
     }
 
+    pub fn sink(&self) -> &Sink {
+        &self.sink
+    }
+
     /// Takes whole lines, line ends included.
     pub fn send(&self, lines: &[u8]) -> Result<(), Broken> {
         if lines.is_empty() {

@@ -249,6 +249,38 @@ fn a_line_keeps_little_of_the_program_in_memory() {
 }
 
 #[test]
+#[cfg(unix)]
+fn a_client_that_reads_nothing_and_goes_is_not_waited_for() {
+    let dir = Dir::indexed(&[("large.txt", &"Copies of the store are made every night.\n".repeat(10_000))]);
+    let _shared = Shared(&dir);
+    drop(host(&dir).end());
+    for flags in [&[][..], &["--ensure-server=false"]] {
+        // With a server, and by itself.
+        if !flags.is_empty() {
+            dir.cmd(["server", "stop"]).ok();
+        }
+        let fetch = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "fetch", "arguments": {"path": "large.txt", "max_tokens": 1_000_000}, "_meta": {"filled": "x".repeat(50_000)}}});
+        let mut words = Command::new("yes").arg(fetch.to_string()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut command = dir.cmd(["mcp", "--connect", "--no-sync"].iter().chain(flags)).into_command();
+        command.stdin(words.stdout.take().unwrap()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut host = command.spawn().unwrap();
+        thread::sleep(Duration::from_secs(3));
+        assert_eq!(host.try_wait().unwrap(), None);
+        words.kill().unwrap();
+        words.wait().unwrap();
+        let started = Instant::now();
+        while host.try_wait().unwrap().is_none() {
+            if started.elapsed() > Duration::from_secs(10) {
+                host.kill().unwrap();
+                panic!("it waits for a client that has gone");
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        assert_eq!(host.wait().unwrap().code(), Some(0));
+    }
+}
+
+#[test]
 fn without_a_server_to_share_the_process_serves_by_itself() {
     let dir = notes();
     let run = |flags: &[&str], text: &str| {
