@@ -305,6 +305,8 @@ impl<'c> Connection<'c> {
         let deadline = Instant::now() + super::LAST_WORDS;
         peer.finish(deadline);
         peer.flush(deadline);
+        // Others wait for the workers, too.
+        peer.abandon();
         peer.close();
         Ok(Next::Gone)
     }

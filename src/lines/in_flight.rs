@@ -90,6 +90,14 @@ impl InFlight {
         ended
     }
 
+    /// Stops whatever is under way; nobody is there to be answered.
+    pub fn abandon(&self) {
+        let mut state = self.locked();
+        state.requests.drain().for_each(|(_, request)| request.stop.store(true, Ordering::Relaxed));
+        state.bytes = 0;
+        self.changed.notify_all();
+    }
+
     /// Memory of the requests under way.
     pub fn bytes(&self) -> usize {
         self.locked().bytes

@@ -62,6 +62,11 @@ impl Peer {
         self.in_flight.wait(deadline);
     }
 
+    /// Ends the work on requests that are still under way: the client has gone.
+    pub fn abandon(&self) {
+        self.in_flight.abandon();
+    }
+
     /// Waits until every answer is written, at most until the deadline.
     pub fn flush(&self, deadline: Instant) {
         self.output.flush(deadline);

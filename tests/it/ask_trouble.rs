@@ -13,7 +13,7 @@ use crate::wire::Schemas;
 const DIALECTS: [Dialect; 2] = [Dialect::Ollama, Dialect::OpenAi];
 
 /// The first words of an answer as its API has them, and nothing behind them.
-fn begun(dialect: Dialect) -> Vec<u8> {
+pub fn begun(dialect: Dialect) -> Vec<u8> {
     let mut bytes = head(dialect).into_bytes();
     spoken(dialect, ANSWER).into_iter().take(4).for_each(|chunk| bytes.extend(chunk));
     bytes

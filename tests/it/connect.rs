@@ -10,8 +10,10 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::ask::{ANSWER, QUESTION, corpus};
+use crate::ask_trouble::begun;
 use crate::harness::Dir;
 use crate::http::Http;
+use crate::http_stream::until;
 use crate::mcp::{Server, notes};
 use crate::stub::{Act, Dialect, Stub};
 
@@ -246,6 +248,21 @@ fn a_line_keeps_little_of_the_program_in_memory() {
     }
     // Whatever it needs comes back.
     finds(&mut host);
+}
+
+#[test]
+fn the_server_does_not_go_on_for_a_host_that_has_ended() {
+    // It begins an answer that never ends.
+    let stub = Stub::start(Dialect::OpenAi, |_, _| Act::Hang(begun(Dialect::OpenAi)));
+    let dir = corpus(&stub);
+    let _shared = Shared(&dir);
+    let mut host = host(&dir);
+    let params = json!({"name": "ask", "arguments": {"question": QUESTION, "mode": "lexical"}});
+    host.say(&json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}));
+    until(|| stub.requests().len() == 1);
+    assert_eq!((stub.hung_up(), host.end()), (0, (vec![], Some(0))));
+    until(|| stub.hung_up() == 1);
+    assert_eq!(status(&dir)["running"], true);
 }
 
 #[test]

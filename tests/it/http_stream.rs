@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::ask::{ANSWER, QUESTION, corpus};
+use crate::ask_trouble::begun;
 use crate::harness::Dir;
 use crate::http::{Http, call};
 use crate::mcp::{MODERN, PATIENCE, modern, notes};
@@ -82,7 +83,7 @@ fn modern_question(session_id: &str, progress: bool) -> Value {
 }
 
 /// Waits for what is certain to come, or not to.
-fn until(mut done: impl FnMut() -> bool) {
+pub fn until(mut done: impl FnMut() -> bool) {
     let started = Instant::now();
     while !done() {
         assert!(started.elapsed() < PATIENCE, "it did not come to that");
@@ -101,8 +102,8 @@ fn kept(dir: &Dir) -> Vec<String> {
 
 #[test]
 fn who_hangs_up_without_a_session_has_cancelled() {
-    // Longer than anybody waits for.
-    let stub = Stub::start(Dialect::OpenAi, |_, _| Act::SaySlowly(ANSWER.repeat(2000), Duration::from_millis(20)));
+    // It begins an answer that never ends.
+    let stub = Stub::start(Dialect::OpenAi, |_, _| Act::Hang(begun(Dialect::OpenAi)));
     let dir = corpus(&stub);
     let http = Http::start(&dir, &[]);
     let fields = [("MCP-Protocol-Version", MODERN), ("Mcp-Method", "tools/call"), ("Mcp-Name", "ask")];
