@@ -18,7 +18,7 @@ use kebab_lite::index::lexical::Accept;
 use kebab_lite::index::vector::LiveVectors;
 use kebab_lite::index::vector::graph::{Graph, Part};
 use kebab_lite::index::vector::kernel::Kernel;
-use kebab_lite::index::vector::scan::{Near, Neighbours, Question, nearest, nearest_on};
+use kebab_lite::index::vector::scan::{GROUPS, Near, Neighbours, Question, nearest, nearest_on};
 use kebab_lite::index::vector::segment::{Group, MOST_VECTORS, Quantised, Record, VectorSegment, write};
 use kebab_lite::model::{Bits, Id, Rows};
 
@@ -109,7 +109,7 @@ fn print(name: &str, times: &[f64]) {
     println!("  {name:<20}{p50:>8.2} ms p50{p99:>8.2} ms p99{:>8.2} ms least", times[0]);
 }
 
-fn both(groups: [Neighbours; 2]) -> Vec<Near> {
+fn both(groups: [Neighbours; GROUPS]) -> Vec<Near> {
     let mut all: Vec<Near> = groups.into_iter().flat_map(|group| group.best).collect();
     all.sort_unstable_by(Near::order);
     all

@@ -181,7 +181,8 @@ pub enum NearestBy {
 pub struct TraceFit {
     pub group: &'static str,
     pub chunks: usize,
-    /// Whose cosines the numbers are read off: the group's, the store's, or none, where order takes their place.
+    /// Whose cosines the numbers are read off: the group's, the store's, for mixed chunks those of either script, or none,
+    /// where order takes their place.
     pub of: &'static str,
     pub k: Option<usize>,
     pub theta: Option<f32>,

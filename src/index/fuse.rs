@@ -25,14 +25,19 @@ pub struct Fit {
 /// Fewer cosines than this say nothing about chance.
 pub const FEWEST: usize = 10;
 
-/// A group of fewer chunks is judged by the fit of the whole store.
-pub const FEWEST_IN_A_GROUP: usize = 50;
+/// Where filters leave fewer chunks, chance is told by all that there are.
+pub const FEWEST_WITHIN_FILTERS: usize = 50;
 
 /// Cosines are wanted to this place, best first, whatever the size of the store.
 pub const MOST: usize = 300;
 
-/// As many cosines as the spread of the whole store is worth to a group's: little beside the 240 of a large group.
-const LEAN: f32 = 40.0;
+/// θ is the place of one chunk in so many: in a small store the spread is in doubt for want of cosines, so as many are
+/// read as still lie in the tail.
+const FIFTH: usize = 5;
+
+/// As many cosines as the spread of the whole store is worth to a group's: much to the eight that tell a tiny group's,
+/// little to the 240 of a large one, whose own spread is surer than any other's.
+const LEAN: f32 = 10.0;
 
 /// Spreads below this are rounding: all chunks are equally far.
 const LEAST_BETA: f32 = 1e-5;
@@ -41,13 +46,13 @@ impl Fit {
     /// `n` chunks were scored, and `best` are the highest cosines of these, descending: `MOST` of them, or all; a
     /// shorter list is read as far as it goes. None if too few were scored or all are equally far.
     pub fn new(n: usize, best: &[f32]) -> Option<Fit> {
-        let k = n.div_ceil(10).clamp(FEWEST, MOST).min(best.len());
+        let k = n.div_ceil(FIFTH).clamp(FEWEST, MOST).min(best.len());
         if n < FEWEST || k < FEWEST {
             return None;
         }
         let theta = best[k - 1];
-        // The best fifth may hold the answers.
-        let rest = &best[k / 5..k];
+        // The best of them may be the answers.
+        let rest = &best[k / FIFTH..k];
         let spread: f64 = rest.iter().map(|cosine| f64::from(cosine - theta)).sum::<f64>() / rest.len() as f64;
         let beta = (spread + 1e-6) as f32;
         (beta > LEAST_BETA).then_some(Fit { n, k, theta, beta, shift: 0.0 })
@@ -62,7 +67,7 @@ impl Fit {
     /// read too small makes a chance neighbour look like an answer. It counts as if `LEAN` more had been seen, spread as
     /// in the store.
     pub fn leaning(self, whole: &Fit) -> Fit {
-        let seen = (self.k - self.k / 5) as f32;
+        let seen = (self.k - self.k / FIFTH) as f32;
         Fit { beta: (seen * self.beta + LEAN * whole.beta) / (seen + LEAN), ..self }
     }
 
@@ -96,11 +101,17 @@ impl Weights {
     }
 }
 
-/// For each script group, whether words could not have found it: most of what the query says, by idf, is written in
-/// the other script.
-pub fn blind(mass: [f32; 2]) -> [bool; 2] {
+/// For Hangul, for other scripts and for chunks of both, whether words could not have found it: most of what the query
+/// says, by idf, is written in the other script. Both scripts together can always match.
+pub fn blind(mass: [f32; 2]) -> [bool; 3] {
     let half = (mass[0] + mass[1]) / 2.0;
-    [half > 0.0 && mass[1] >= half, half > 0.0 && mass[0] >= half]
+    [half > 0.0 && mass[1] >= half, half > 0.0 && mass[0] >= half, false]
+}
+
+/// Where in the lexical list of a search over `n` chunks stands what the words could have given a chunk that they are
+/// blind to: at its end, or at a twentieth of a store that is no longer than the list.
+pub fn unseen(n: usize) -> usize {
+    n.div_ceil(20).clamp(5, 100)
 }
 
 #[cfg(test)]
@@ -113,22 +124,22 @@ mod tests {
         assert!((found - expected).abs() < 1e-4 * expected.abs().max(1.0), "{found}, expected {expected}");
     }
 
-    /// 1000 chunks, the best 100 of which lie 0.001 apart.
+    /// 1000 chunks, the best 300 of which lie 0.001 apart.
     fn ladder() -> Vec<f32> {
         (0..300).map(|i| 0.9 - 0.001 * i as f32).collect()
     }
 
     #[test]
-    fn the_fit_is_read_off_the_best_tenth_without_its_best_fifth() {
+    fn the_fit_is_read_off_the_best_fifth_without_the_best_of_them() {
         let fit = Fit::new(1000, &ladder()).unwrap();
-        assert_eq!((fit.n, fit.k, fit.shift), (1000, 100, 0.0));
-        // The 100th is 0.9 − 0.099; places 21 to 100 lie 0.079 … 0 above it, 0.0395 in the mean.
-        close(fit.theta, 0.801);
-        close(fit.beta, 0.039501);
-        // ln 100 at θ, and one less for each β above it.
-        close(fit.chance(0.801), 4.60517);
-        close(fit.chance(0.801 + 0.039501), 3.60517);
-        close(fit.chance(0.9), 4.60517 - 0.099 / 0.039501);
+        assert_eq!((fit.n, fit.k, fit.shift), (1000, 200, 0.0));
+        // The 200th is 0.9 − 0.199; places 41 to 200 lie 0.159 … 0 above it, 0.0795 in the mean.
+        close(fit.theta, 0.701);
+        close(fit.beta, 0.079501);
+        // ln 200 at θ, and one less for each β above it.
+        close(fit.chance(0.701), 5.298317);
+        close(fit.chance(0.701 + 0.079501), 4.298317);
+        close(fit.chance(0.9), 5.298317 - 0.199 / 0.079501);
     }
 
     #[test]
@@ -153,17 +164,17 @@ mod tests {
     #[test]
     fn chunks_that_were_not_scored_are_counted_as_if_like_the_others() {
         let fit = Fit::new(1000, &ladder()).unwrap().thinned(4f32.ln());
-        close(fit.chance(0.801), 4.60517 + 1.386294);
+        close(fit.chance(0.701), 5.298317 + 1.386294);
     }
 
     #[test]
     fn the_spread_of_a_small_group_leans_on_the_whole_stores() {
         let whole = Fit { n: 210, k: 21, theta: 0.84, beta: 0.010, shift: 0.0 };
-        let small = Fit { n: 73, k: 10, theta: 0.80, beta: 0.002, shift: 0.0 };
-        // Eight cosines of its own, forty of the store's.
-        close(small.leaning(&whole).beta, (8.0 * 0.002 + 40.0 * 0.010) / 48.0);
+        let small = Fit { n: 43, k: 10, theta: 0.80, beta: 0.002, shift: 0.0 };
+        // Eight cosines of its own, ten of the store's.
+        close(small.leaning(&whole).beta, (8.0 * 0.002 + 10.0 * 0.010) / 18.0);
         let large = Fit { n: 9000, k: 300, ..small };
-        close(large.leaning(&whole).beta, (240.0 * 0.002 + 40.0 * 0.010) / 280.0);
+        close(large.leaning(&whole).beta, (240.0 * 0.002 + 10.0 * 0.010) / 250.0);
         close(small.leaning(&whole).theta, 0.80);
     }
 
@@ -171,7 +182,7 @@ mod tests {
     fn a_group_counts_chunks_of_the_whole_store() {
         let fit = Fit::new(1000, &ladder()).unwrap().among(4000);
         // Four times as many chunks, four times as many by chance.
-        close(fit.chance(0.801), 4.60517 + 1.386294);
+        close(fit.chance(0.701), 5.298317 + 1.386294);
     }
 
     #[test]
@@ -189,20 +200,20 @@ mod tests {
     #[test]
     fn more_of_either_is_never_less() {
         let fit = Fit::new(1000, &ladder()).unwrap();
-        let cosines = [-1.0, 0.0, 0.5, 0.801, 0.85, 0.9, 1.0];
+        let cosines = [-1.0, 0.0, 0.5, 0.701, 0.85, 0.9, 1.0];
         let evidence: Vec<f32> = cosines.iter().map(|cosine| WEIGHTS.of_meaning(fit.chance(*cosine))).collect();
         assert!(evidence.is_sorted(), "{evidence:?}");
         assert!(WEIGHTS.of_words(2.0) > WEIGHTS.of_words(1.0));
     }
 
-    /// Cosines that follow the law of chance say at most 6.3 nats, for the closest of all, and a fifth of a nat beyond
-    /// the hundredth of a thousand: words that differ by more are never overturned by a side that knows nothing.
+    /// Cosines that follow the law of chance say at most 6.7 nats, for the closest of all, and a quarter of a nat
+    /// beyond the hundredth of a thousand: words that differ by more are never overturned by a side that knows nothing.
     #[test]
     fn a_worthless_side_does_not_reorder_a_sure_one() {
         let cosines: Vec<f32> = (1..=300).map(|i| 0.8 - 0.01 * (i as f32 / 100.0).ln()).collect();
         let fit = Fit::new(1000, &cosines).unwrap();
         let luck: Vec<f32> = cosines.iter().map(|cosine| WEIGHTS.of_meaning(fit.chance(*cosine))).collect();
-        assert!(luck[0] > 6.2 && luck[0] < 6.3 && luck[100] < 0.2, "{} {}", luck[0], luck[100]);
+        assert!(luck[0] > 6.6 && luck[0] < 6.7 && luck[100] < 0.28, "{} {}", luck[0], luck[100]);
         // The worst case: the better by words, the farther by meaning. Neighbours are 6.3 nats apart.
         let words: Vec<f32> = (0..300).map(|place| WEIGHTS.of_words(9.0 * (300 - place) as f32)).collect();
         let fused: Vec<f32> = words.iter().zip(luck.iter().rev()).map(|(words, luck)| words + luck).collect();
@@ -212,11 +223,16 @@ mod tests {
     }
 
     #[test]
+    fn what_words_cannot_see_has_a_place_in_the_list() {
+        assert_eq!([0, 60, 1000, 2000, 1_000_000].map(unseen), [5, 5, 50, 100, 100]);
+    }
+
+    #[test]
     fn a_script_is_blind_where_the_other_asks() {
         // Hangul first.
-        assert_eq!(blind([8.0, 2.0]), [false, true]);
-        assert_eq!(blind([0.0, 5.0]), [true, false]);
-        assert_eq!(blind([3.0, 3.0]), [true, true]);
-        assert_eq!(blind([0.0, 0.0]), [false, false]);
+        assert_eq!(blind([8.0, 2.0]), [false, true, false]);
+        assert_eq!(blind([0.0, 5.0]), [true, false, false]);
+        assert_eq!(blind([3.0, 3.0]), [true, true, false]);
+        assert_eq!(blind([0.0, 0.0]), [false; 3]);
     }
 }

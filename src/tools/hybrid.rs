@@ -12,11 +12,12 @@ use super::search::{SearchInput, WEAK_SHARE, milliseconds};
 use crate::error::{Error, Result};
 use crate::index::Index;
 use crate::index::build::MAX_WEIGHT;
-use crate::index::fuse::{FEWEST_IN_A_GROUP, Fit, MOST, blind};
+use crate::index::fuse::{FEWEST_WITHIN_FILTERS, Fit, MOST, blind, unseen};
 use crate::index::lexical::{self, Accept, Query, Scored};
 use crate::index::vector::LiveVectors;
 use crate::index::vector::graph::BREADTH;
-use crate::index::vector::scan::{Near, Neighbours, Question, cosines, index, nearest};
+use crate::index::vector::scan::{GROUPS, Near, Neighbours, Question, cosines, index, nearest};
+use crate::index::vector::segment::Group;
 use crate::kb::{EmbedderState, Kb, View};
 use crate::model::{Bits, Mode, Rows, ScoreKind, Weights};
 use crate::wire::{NearestBy, Timing, TraceFit};
@@ -270,8 +271,8 @@ impl Meaning<'_> {
         })
     }
 
-    /// By group, Hangul first: the `want` nearest where there are as many, and as many more as tell chance.
-    fn nearest(&self, kb: &Kb, accept: &Accept, want: usize) -> Result<([Neighbours; 2], NearestBy)> {
+    /// By group: the `want` nearest where there are as many, and as many more as tell chance.
+    fn nearest(&self, kb: &Kb, accept: &Accept, want: usize) -> Result<([Neighbours; GROUPS], NearestBy)> {
         if accept.is_open()
             && want <= BREADTH
             && let Some(graph) = kb.graphs.graph(&self.vectors, kb.config.index.graph_above)
@@ -325,7 +326,7 @@ impl Search<'_> {
             .collect();
         // Cosines of a model lie in a narrow band, so a share of one says nothing; a share of their evidence does.
         mark_weak(&mut found, |found| found.evidence.map_or(0.0, |(_, meaning)| meaning));
-        let fit = odds.trace([false; 2]);
+        let fit = odds.trace([false; GROUPS]);
         Ok(Findings { found, fit, vector, nearest_by: Some(nearest_by), timing, ..Findings::default() })
     }
 
@@ -362,8 +363,9 @@ impl Search<'_> {
 
         let started = Instant::now();
         let blind = blind(lexical::mass(&self.view.index, self.query)?);
-        // A chunk in a script that the words could not match has what the last of the list has.
-        let floor = words.best.get(DEPTH - 1).map_or(0.0, |last| last.score);
+        // A chunk in a script that the words could not match has what one of little note on the list has.
+        let place = unseen(groups.iter().map(|group| group.scored).sum());
+        let floor = words.best.get(place - 1).map_or(0.0, |scored| scored.score);
         let mut found: Vec<Found> = candidates
             .into_values()
             .map(|Candidate { rows, score, near, ranks }| {
@@ -400,7 +402,7 @@ impl Search<'_> {
         &self,
         words: &ByWords,
         vector: &[Near],
-        groups: &[Neighbours; 2],
+        groups: &[Neighbours; GROUPS],
         depth: usize,
     ) -> Result<BTreeMap<u32, Candidate>> {
         let mut candidates: BTreeMap<u32, Candidate> = BTreeMap::new();
@@ -444,73 +446,90 @@ struct Candidate {
 struct Odds {
     weights: Weights,
     /// Chunks compared, by group.
-    scored: [usize; 2],
+    scored: [usize; GROUPS],
+    /// Of chunks in one script.
     fits: [Option<Fit>; 2],
-    /// Whether a group is judged by its own fit.
+    /// Whether a script is judged by its own fit.
     own: [bool; 2],
     /// ln(chunks / chunks with a vector). Being the nearest of the few that are embedded so far says little.
     thin: f32,
 }
 
 impl Odds {
-    fn new(search: &Search, accept: &Accept, groups: &[Neighbours; 2]) -> Result<Odds> {
+    fn new(search: &Search, accept: &Accept, groups: &[Neighbours; GROUPS]) -> Result<Odds> {
         let scored = groups.each_ref().map(|group| group.scored);
-        let all = scored[0] + scored[1];
-        let cosines = |best: &[Near]| best.iter().map(|near| near.cosine).take(MOST).collect::<Vec<f32>>();
-        let mut whole = Fit::new(all, &cosines(&merged(groups)));
-        if !accept.is_open() && all < FEWEST_IN_A_GROUP {
-            // What a filter leaves is too little to tell chance by; what it took away tells.
-            let (groups, _) = search.meaning.nearest(search.kb, &Accept::default(), DEPTH)?;
-            let total = groups[0].scored + groups[1].scored;
-            whole = Fit::new(total, &cosines(&merged(&groups))).map(|fit| fit.among(all.max(1)));
-        }
+        let kept: usize = scored.iter().sum();
+        // What a filter leaves is too little to tell chance by; what it took away tells.
+        let unfiltered = match !accept.is_open() && kept < FEWEST_WITHIN_FILTERS {
+            true => Some(search.meaning.nearest(search.kb, &Accept::default(), DEPTH)?.0),
+            false => None,
+        };
+        let seen = unfiltered.as_ref().unwrap_or(groups);
+        let all: usize = seen.iter().map(|group| group.scored).sum();
+        let kept = (kept.max(1) as f32 / all.max(1) as f32).ln();
         let thin = (search.view.index.live_chunks() as f32 / search.meaning.covered().max(1) as f32).ln().max(0.0);
-        let fits = groups.each_ref().map(|group| {
-            let own = match group.scored >= FEWEST_IN_A_GROUP {
-                true => Fit::new(group.scored, &cosines(&group.best)).map(|fit| fit.among(all)),
-                false => None,
-            };
+        let cosines = |best: &[Near]| best.iter().map(|near| near.cosine).take(MOST).collect::<Vec<f32>>();
+        let whole = Fit::new(all, &cosines(&merged(seen)));
+        let of_script = |group: Group| {
+            let Neighbours { scored, best } = &seen[index(group)];
+            Fit::new(*scored, &cosines(best)).map(|fit| fit.among(all))
+        };
+        let of_scripts = [Group::Hangul, Group::Other].map(of_script);
+        let fits = of_scripts.map(|own| {
             let fit = match (own, whole) {
                 (Some(own), Some(whole)) => Some(own.leaning(&whole)),
                 (own, whole) => own.or(whole),
             };
-            fit.map(|fit| fit.thinned(thin))
+            fit.map(|fit| fit.thinned(thin + kept))
         });
-        let own = scored.map(|scored| scored >= FEWEST_IN_A_GROUP);
+        let own = of_scripts.map(|fit| fit.is_some());
         Ok(Odds { weights: search.kb.config.search.fusion, scored, fits, own, thin })
     }
 
     /// Nats of a chunk that stands at this place of the vector list.
     fn of(&self, near: &Near, rank: Option<usize>) -> f32 {
-        match &self.fits[index(near.group)] {
-            Some(fit) => self.weights.of_meaning(fit.chance(near.cosine)),
-            None => self.weights.of_rank(rank.unwrap_or(self.scored[0] + self.scored[1]), self.thin),
+        let [hangul, other] = self.fits.map(|fit| fit.map(|fit| fit.chance(near.cosine)));
+        let chance = match near.group {
+            Group::Hangul => hangul,
+            Group::Other => other,
+            // Some of it is near for its script alone, whichever the query is in: the script to which its nearness is
+            // less of a surprise tells how little it says.
+            Group::Mixed => hangul.zip(other).map(|(hangul, other)| hangul.max(other)),
+        };
+        match chance {
+            Some(chance) => self.weights.of_meaning(chance),
+            None => self.weights.of_rank(rank.unwrap_or(self.scored.iter().sum()), self.thin),
         }
     }
 
-    fn trace(&self, blind: [bool; 2]) -> Vec<TraceFit> {
-        let of_group = |(at, group): (usize, &'static str)| TraceFit {
-            group,
-            chunks: self.scored[at],
-            of: match (&self.fits[at], self.own[at]) {
-                (None, _) => "ranks",
-                (Some(_), true) => "group",
-                (Some(_), false) => "store",
-            },
-            k: self.fits[at].map(|fit| fit.k),
-            theta: self.fits[at].map(|fit| fit.theta),
-            beta: self.fits[at].map(|fit| fit.beta),
-            blind: blind[at],
+    fn trace(&self, blind: [bool; GROUPS]) -> Vec<TraceFit> {
+        let of_group = |(at, group): (usize, &'static str)| {
+            let fit = self.fits.get(at).copied().flatten();
+            TraceFit {
+                group,
+                chunks: self.scored[at],
+                of: match (self.own.get(at), self.fits[0].or(self.fits[1])) {
+                    (_, None) => "ranks",
+                    (None, _) => "scripts",
+                    (Some(true), _) => "group",
+                    (Some(false), _) => "store",
+                },
+                k: fit.map(|fit| fit.k),
+                theta: fit.map(|fit| fit.theta),
+                beta: fit.map(|fit| fit.beta),
+                blind: blind[at],
+            }
         };
-        ["hangul", "other"].into_iter().enumerate().map(of_group).filter(|fit| fit.chunks > 0).collect()
+        let groups = ["hangul", "other", "mixed"].into_iter().enumerate();
+        groups.map(of_group).filter(|fit| fit.chunks > 0).collect()
     }
 }
 
-/// One list of both groups, nearest first.
-fn merged(groups: &[Neighbours; 2]) -> Vec<Near> {
+/// One list of all groups, nearest first.
+fn merged(groups: &[Neighbours; GROUPS]) -> Vec<Near> {
     let mut all: Vec<Near> = groups.iter().flat_map(|group| &group.best).copied().collect();
     all.sort_unstable_by(Near::order);
-    // Beyond the shorter of two cut lists the order is not known.
+    // Beyond the shortest of the cut lists the order is not known.
     let certain = |group: &Neighbours| if group.best.len() < group.scored { group.best.last().copied() } else { None };
     let end = groups.iter().filter_map(certain).map(|last| all.partition_point(|near| near.order(&last).is_le())).min();
     all.truncate(end.unwrap_or(all.len()));

@@ -6,8 +6,9 @@ use super::hybrid::{Findings, mark_weak};
 use super::rank::Texts;
 use super::search::{SearchInput, milliseconds};
 use crate::error::Result;
+use crate::ingest::embed::passage;
 use crate::kb::{Kb, Slot, View};
-use crate::model::ScoreKind;
+use crate::model::{Rows, ScoreKind};
 
 /// How many hits are read again.
 const DEPTH: usize = 50;
@@ -39,9 +40,14 @@ pub fn rerank(
     let mut texts = Texts::new(view);
     let depth = findings.found.len().min(DEPTH);
     let (best, rest) = findings.found.split_at_mut(depth);
-    let bodies = best.iter().map(|found| Ok(texts.read(found.rows)?.2)).collect::<Result<Vec<String>>>()?;
-    let bodies: Vec<&str> = bodies.iter().map(String::as_str).collect();
-    let scores = match reranker.score(&input.query, &bodies) {
+    // It reads of a chunk what the embedding model was given.
+    let mut read = |rows: Rows| -> Result<String> {
+        let (document, chunk, body) = texts.read(rows)?;
+        Ok(passage(&document.path, document.media, &document.title, &chunk.chunk, &body))
+    };
+    let passages = best.iter().map(|found| read(found.rows)).collect::<Result<Vec<String>>>()?;
+    let passages: Vec<&str> = passages.iter().map(String::as_str).collect();
+    let scores = match reranker.score(&input.query, &passages) {
         Ok(scores) => scores,
         Err(error) => {
             hints.push(format!("The hits are not reranked: {error}."));
@@ -53,9 +59,7 @@ pub fn rerank(
     }
     // Equal scores stay in the order they were found in.
     best.sort_by(|a, b| b.score.total_cmp(&a.score));
-    // A share is one of probabilities; other scales are logits.
-    let is_probability = scores.iter().all(|score| (0.0..=1.0).contains(score));
-    mark_weak(best, |found| if is_probability { found.score } else { 1.0 / (1.0 + (-found.score).exp()) });
+    mark_weak(best, |found| found.score);
     // Those the reranker did not see are behind those it saw.
     rest.iter_mut().for_each(|found| found.weak |= best.last().is_some_and(|last| last.weak));
     findings.means.reranker = Some(reranker.name().to_owned());

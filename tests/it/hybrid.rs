@@ -10,14 +10,14 @@ use crate::harness::{Cmd, Dir, Output};
 use crate::mcp::{PATIENCE, Server};
 use crate::model_server::{MEANING, ModelServer};
 
-struct Library {
-    dir: Dir,
+pub struct Library {
+    pub dir: Dir,
     model: ModelServer,
 }
 
 impl Library {
     /// These files among `others` notes about bread and prices, all embedded.
-    fn new(files: &[(&str, &str)], others: usize) -> Library {
+    pub fn new(files: &[(&str, &str)], others: usize) -> Library {
         let library = Library { dir: Dir::new(), model: ModelServer::start() };
         for (path, text) in files {
             library.dir.write(path, text);
@@ -30,13 +30,13 @@ impl Library {
         library
     }
 
-    fn cmd<const N: usize>(&self, args: [&str; N]) -> Cmd {
+    pub fn cmd<const N: usize>(&self, args: [&str; N]) -> Cmd {
         self.model.for_model(MEANING, self.dir.cmd(args))
     }
 
     /// A search by the fields of its input.
     #[track_caller]
-    fn search(&self, input: Value) -> Value {
+    pub fn search(&self, input: Value) -> Value {
         let output = self.cmd(["search", "--bulk", "--json"]).stdin(format!("{input}\n")).ok();
         let item = output.json_lines()[0].clone();
         if item["response"].is_null() {
@@ -46,19 +46,20 @@ impl Library {
     }
 }
 
-fn hits(response: &Value) -> &Vec<Value> {
+pub fn hits(response: &Value) -> &Vec<Value> {
     response["hits"].as_array().expect("hits")
 }
 
-fn paths(response: &Value) -> Vec<&str> {
+pub fn paths(response: &Value) -> Vec<&str> {
     hits(response).iter().map(|hit| hit["doc_path"].as_str().expect("a path")).collect()
 }
 
-fn scores(response: &Value) -> Vec<f64> {
+pub fn scores(response: &Value) -> Vec<f64> {
     hits(response).iter().map(|hit| hit["score"].as_f64().expect("a score")).collect()
 }
 
-const DAEMON: (&str, &str) = ("daemon.md", "# Daemon\n\nShut the daemon by a signal, then wait until it has ended.\n");
+pub const DAEMON: (&str, &str) =
+    ("daemon.md", "# Daemon\n\nShut the daemon by a signal, then wait until it has ended.\n");
 const KOREAN: (&str, &str) = ("데몬.md", "# 데몬\n\n데몬을 종료하려면 신호를 보내고 기다린다.\n");
 
 #[test]
@@ -76,13 +77,19 @@ fn a_passage_is_found_that_shares_no_word_with_the_question() {
     assert_eq!(paths(&library.search(json!({"query": "halt my server", "mode": "lexical"}))), [""; 0]);
 }
 
+/// Enough Korean notes for a group of their own, which a Korean question's language favours.
+fn korean_notes() -> Vec<(String, String)> {
+    (0..60).map(|i| (format!("노트/{i}.md"), format!("# 노트 {i}\n\n낱말{i} 빵과 요금 이야기.\n"))).collect()
+}
+
+fn borrowed(files: &[(String, String)]) -> impl Iterator<Item = (&str, &str)> {
+    files.iter().map(|(path, text)| (path.as_str(), text.as_str()))
+}
+
 #[test]
 fn a_question_finds_the_other_language() {
-    // Enough Korean notes for a group of their own, which a Korean question's language favours.
-    let korean: Vec<(String, String)> =
-        (0..60).map(|i| (format!("노트/{i}.md"), format!("# 노트 {i}\n\n낱말{i} 빵과 요금 이야기.\n"))).collect();
-    let files: Vec<(&str, &str)> =
-        korean.iter().map(|(path, text)| (path.as_str(), text.as_str())).chain([DAEMON]).collect();
+    let korean = korean_notes();
+    let files: Vec<(&str, &str)> = borrowed(&korean).chain([DAEMON]).collect();
     let library = Library::new(&files, 60);
     let response = library.search(json!({"query": "서버 멈추기", "trace": true}));
     assert_eq!(paths(&response)[0], "daemon.md");
@@ -90,6 +97,45 @@ fn a_question_finds_the_other_language() {
     let of = |at: usize| [&fit[at]["group"], &fit[at]["chunks"], &fit[at]["of"], &fit[at]["blind"]].map(Value::clone);
     assert_eq!(of(0), [json!("hangul"), json!(60), json!("group"), json!(false)]);
     assert_eq!(of(1), [json!("other"), json!(61), json!("group"), json!(true)]);
+}
+
+/// English pages with a Korean word in them are near to any Korean question. That makes them no answers, and does not
+/// hide the English one.
+#[test]
+fn pages_in_both_scripts_are_judged_by_the_one_that_expects_them() {
+    let mut files = korean_notes();
+    files
+        .extend((0..15).map(|i| (format!("shops/{i}.md"), format!("# Shop {i}\n\nThe shop{i} sells flour, or 빵.\n"))));
+    let files: Vec<(&str, &str)> = borrowed(&files).chain([DAEMON]).collect();
+    let library = Library::new(&files, 60);
+    let response = library.search(json!({"query": "서버 멈추기", "trace": true, "k": 100}));
+    assert_eq!(paths(&response)[0], "daemon.md");
+    let [hangul, other, mixed] = &response["trace"]["fit"].as_array().unwrap()[..] else { panic!("{response}") };
+    let of = |fit: &Value| [&fit["group"], &fit["chunks"], &fit["of"], &fit["k"]].map(Value::clone);
+    assert_eq!(of(hangul), [json!("hangul"), json!(60), json!("group"), json!(12)]);
+    assert_eq!(of(other), [json!("other"), json!(61), json!("group"), json!(13)]);
+    assert_eq!(of(mixed), [json!("mixed"), json!(15), json!("scripts"), Value::Null]);
+    let number = |value: &Value| value.as_f64().expect("a number");
+    let chance = |fit: &Value, cosine: f64| {
+        let (k, chunks) = (number(&fit["k"]), number(&fit["chunks"]));
+        k.ln() + (136.0 / chunks).ln() - (cosine - number(&fit["theta"])) / number(&fit["beta"])
+    };
+    let shops = response["trace"]["rrf_inputs"].as_array().unwrap().iter();
+    let chunk_ids: Vec<&Value> = hits(&response)
+        .iter()
+        .filter(|hit| hit["doc_path"].as_str().is_some_and(|path| path.starts_with("shops/")))
+        .map(|hit| &hit["chunk_id"])
+        .collect();
+    let shops: Vec<&Value> = shops.filter(|input| chunk_ids.contains(&&input["chunk_id"])).collect();
+    assert!(shops.len() >= 10, "{} shops", shops.len());
+    for shop in shops {
+        let cosine = number(&shop["vector_score"]);
+        let (hangul, other) = (chance(hangul, cosine), chance(other, cosine));
+        let expected = (1.0 + 20.0 / hangul.max(other).exp()).ln();
+        assert!((number(&shop["vector_evidence"]) - expected).abs() < 1e-2 * expected.max(1.0), "{expected} in {shop}");
+        // Among English pages alone it would look like an answer.
+        assert!(hangul > other + 3.0, "{hangul} and {other}");
+    }
 }
 
 #[test]
@@ -102,15 +148,15 @@ fn both_sides_and_their_evidence_are_traced() {
     assert_eq!(trace["vector"].as_array().unwrap().len(), 61);
     let fit = &trace["fit"][0];
     let number = |value: &Value| value.as_f64().expect("a number");
-    assert_eq!((&fit["group"], &fit["chunks"], &fit["k"]), (&json!("other"), &json!(61), &json!(10)));
-    assert_eq!(number(&fit["theta"]), number(&trace["vector"][9]["score"]));
+    assert_eq!((&fit["group"], &fit["chunks"], &fit["k"]), (&json!("other"), &json!(61), &json!(13)));
+    assert_eq!(number(&fit["theta"]), number(&trace["vector"][12]["score"]));
     for input in trace["rrf_inputs"].as_array().unwrap() {
         let sum = number(&input["lexical_evidence"]) + number(&input["vector_evidence"]);
         assert!((sum - number(&input["fusion_score"])).abs() < 1e-4, "{input}");
         // λ · BM25 without its (k1 + 1), and ln(1 + C / E).
         let words = 0.7 * input["lexical_score"].as_f64().unwrap_or(0.0) / 2.2;
         assert!((words - number(&input["lexical_evidence"])).abs() < 1e-4, "{input}");
-        let chance = 10f64.ln() - (number(&input["vector_score"]) - number(&fit["theta"])) / number(&fit["beta"]);
+        let chance = 13f64.ln() - (number(&input["vector_score"]) - number(&fit["theta"])) / number(&fit["beta"]);
         let meaning = (1.0 + 20.0 / chance.exp()).ln();
         assert!((meaning - number(&input["vector_evidence"])).abs() < 1e-2 * meaning.max(1.0), "{meaning} in {input}");
     }

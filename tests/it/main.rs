@@ -31,6 +31,8 @@ mod model_server;
 #[cfg(feature = "onnx")]
 mod onnx;
 mod parity;
+#[cfg(feature = "onnx")]
+mod rerank;
 mod search;
 mod stub;
 mod wire;

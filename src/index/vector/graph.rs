@@ -13,7 +13,7 @@ use instant_distance::{Builder, Hnsw, Search};
 
 use super::LiveVectors;
 use super::kernel::Kernel;
-use super::scan::{Near, Neighbours, Question, index, nearest};
+use super::scan::{GROUPS, Near, Neighbours, Question, index, nearest};
 use super::segment::VectorSegment;
 use crate::error::Result;
 use crate::index::lexical::Accept;
@@ -42,10 +42,10 @@ struct State {
 
 pub struct Graph {
     segments: Vec<Arc<VectorSegment>>,
-    /// By group, Hangul first.
-    groups: [Hnsw<Point>; 2],
+    /// By group.
+    groups: [Hnsw<Point>; GROUPS],
     /// Chunks in each.
-    chunks: [usize; 2],
+    chunks: [usize; GROUPS],
     vectors: usize,
     /// Room for searches that are not under way.
     searches: Mutex<Vec<Search>>,
@@ -110,8 +110,8 @@ pub struct Part {
 impl Graph {
     /// Takes about a second of one core a thousand vectors.
     pub fn build(parts: &[Part]) -> Result<Graph> {
-        let mut points: [Vec<Point>; 2] = Default::default();
-        let mut chunks = [0; 2];
+        let mut points: [Vec<Point>; GROUPS] = Default::default();
+        let mut chunks = [0; GROUPS];
         for Part { segment, live } in parts {
             // Reading below cannot fail after this.
             segment.verify()?;
@@ -143,8 +143,8 @@ impl Graph {
         Ok(Graph { segments, groups, chunks, vectors, searches: Mutex::default() })
     }
 
-    /// By group, Hangul first: the chunks nearest to the query, `BREADTH` of each at most.
-    pub fn nearest(&self, vectors: &[&LiveVectors], question: &Question, depth: usize) -> Result<[Neighbours; 2]> {
+    /// By group: the chunks nearest to the query, `BREADTH` of each at most.
+    pub fn nearest(&self, vectors: &[&LiveVectors], question: &Question, depth: usize) -> Result<[Neighbours; GROUPS]> {
         let newer: Vec<&LiveVectors> = vectors.iter().copied().filter(|live| !self.holds(live)).collect();
         let mut found = nearest(&newer, question, &Accept::default(), depth)?;
         let asked = Point::Question(Arc::new(question.clone()));

@@ -46,13 +46,13 @@ pub struct Neighbours {
     pub best: Vec<Near>,
 }
 
-/// By group, Hangul first: of the chunks that `accept` takes, the `depth` nearest to the query.
+/// By group, in the order of `index`: of the chunks that `accept` takes, the `depth` nearest to the query.
 pub fn nearest(
     vectors: &[&LiveVectors],
     question: &Question,
     accept: &Accept,
     depth: usize,
-) -> Result<[Neighbours; 2]> {
+) -> Result<[Neighbours; GROUPS]> {
     let all: usize = vectors.iter().map(|live| live.segment.len()).sum();
     let cores = thread::available_parallelism().map_or(1, usize::from);
     nearest_on((all / WORTH_A_THREAD).clamp(1, cores.min(MOST_THREADS)), vectors, question, accept, depth)
@@ -72,17 +72,17 @@ pub fn nearest_on(
     question: &Question,
     accept: &Accept,
     depth: usize,
-) -> Result<[Neighbours; 2]> {
+) -> Result<[Neighbours; GROUPS]> {
     let stretches = stretches(vectors)?;
     let next = AtomicUsize::new(0);
-    let work = || -> Result<[Collector; 2]> {
-        let mut groups = [Collector::new(depth), Collector::new(depth)];
+    let work = || -> Result<[Collector; GROUPS]> {
+        let mut groups: [Collector; GROUPS] = std::array::from_fn(|_| Collector::new(depth));
         while let Some((segment, places)) = stretches.get(next.fetch_add(1, Relaxed)) {
             scan(*segment, vectors[*segment as usize], places.clone(), question, accept, &mut groups)?;
         }
         Ok(groups)
     };
-    let [hangul, other] = thread::scope(|scope| {
+    let groups = thread::scope(|scope| {
         let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
         let mut groups = work()?;
         for other in others {
@@ -91,7 +91,11 @@ pub fn nearest_on(
         }
         Ok::<_, crate::error::Error>(groups)
     })?;
-    Ok([hangul.finish(vectors, question)?, other.finish(vectors, question)?])
+    let mut found: [Neighbours; GROUPS] = Default::default();
+    for (neighbours, collector) in found.iter_mut().zip(groups) {
+        *neighbours = collector.finish(vectors, question)?;
+    }
+    Ok(found)
 }
 
 /// Vectors that one thread scans before it looks for more.
@@ -173,7 +177,7 @@ fn scan(
     places: Range<usize>,
     question: &Question,
     accept: &Accept,
-    groups: &mut [Collector; 2],
+    groups: &mut [Collector; GROUPS],
 ) -> Result<()> {
     let columns = live.segment.columns()?;
     let unit = question.words.unit * 256.0;
@@ -218,11 +222,14 @@ fn scan(
     Ok(())
 }
 
+pub const GROUPS: usize = 3;
+
 /// The place of a group in arrays by group.
 pub fn index(group: Group) -> usize {
     match group {
         Group::Hangul => 0,
         Group::Other => 1,
+        Group::Mixed => 2,
     }
 }
 

@@ -5,7 +5,7 @@
 //! model    the model's name
 //! rows     chunk row u32 × n, document row u32 × n     (rows of the store; sorted by chunk row, then window)
 //! windows  u16 × n, the number of the piece of its text
-//! groups   a byte × n, the script
+//! groups   a byte × n, the script: 0 without Hangul, 1 mostly Hangul, 2 both
 //! scales   f32 × n
 //! keys     16 bytes × n, sorted, and the place each belongs to, u32 × n
 //! high     i8 × dimensions × n
@@ -33,12 +33,16 @@ pub const MOST_VECTORS: usize = 1 << 16;
 const ALIGN: usize = 64;
 const KEY_BYTES: usize = 16;
 
-/// The script that most letters of a text are of. A multilingual model puts texts of a query's own language nearer to
-/// it, whatever they say; evidence is therefore weighed within each group.
+/// The script of a text. A multilingual model puts texts of a query's own language nearer to it, whatever they say;
+/// evidence is therefore weighed within each group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Group {
+    /// Most letters are Hangul.
     Hangul,
+    /// None is.
     Other,
+    /// Some are: code with Korean comments, a page that quotes a Korean one. Near to queries of either kind.
+    Mixed,
 }
 
 impl Group {
@@ -56,7 +60,19 @@ impl Group {
             }
         }
         // A syllable says about as much as two Latin letters.
-        if 2 * hangul > other { Group::Hangul } else { Group::Other }
+        match (hangul, 2 * hangul > other) {
+            (0, _) => Group::Other,
+            (_, true) => Group::Hangul,
+            (_, false) => Group::Mixed,
+        }
+    }
+
+    fn byte(self) -> u8 {
+        match self {
+            Group::Other => 0,
+            Group::Hangul => 1,
+            Group::Mixed => 2,
+        }
     }
 }
 
@@ -315,7 +331,11 @@ impl Columns<'_> {
     }
 
     pub fn group(&self, place: usize) -> Group {
-        if self.groups[place] == 0 { Group::Other } else { Group::Hangul }
+        match self.groups[place] {
+            0 => Group::Other,
+            1 => Group::Hangul,
+            _ => Group::Mixed,
+        }
     }
 
     pub fn scale(&self, place: usize) -> f32 {
@@ -333,7 +353,7 @@ pub fn write<W: Write>(out: W, model: &str, dimensions: usize, records: &[Record
     out.align(ALIGN)?;
     records.iter().try_for_each(|record| out.put(&record.window.to_le_bytes()))?;
     out.align(ALIGN)?;
-    records.iter().try_for_each(|record| out.put(&[u8::from(record.group == Group::Hangul)]))?;
+    records.iter().try_for_each(|record| out.put(&[record.group.byte()]))?;
     out.align(ALIGN)?;
     records.iter().try_for_each(|record| out.put(&record.scale.to_le_bytes()))?;
     let mut keys: Vec<(Id, u32)> = records.iter().zip(0..).map(|(record, place)| (record.key, place)).collect();
@@ -401,7 +421,7 @@ mod tests {
             .map(|((row, window), vector)| Record {
                 rows: Rows { chunk: *row, document: row / 10 },
                 window: *window,
-                group: if row % 3 == 0 { Group::Hangul } else { Group::Other },
+                group: [Group::Hangul, Group::Other, Group::Mixed][*row as usize % 3],
                 key: key(row % 7),
                 scale: vector.scale,
                 high: &vector.high,
@@ -423,7 +443,7 @@ mod tests {
         assert_eq!(columns.rows(1), Rows { chunk: 20, document: 2 });
         assert_eq!((columns.chunk(3), columns.document(3)), (21, 2));
         assert_eq!((0..4).map(|i| columns.window(i)).collect::<Vec<_>>(), [0, 0, 1, 0]);
-        assert_eq!((columns.group(0), columns.group(1)), (Group::Hangul, Group::Other));
+        assert_eq!([0, 1, 3].map(|at| columns.group(at)), [Group::Hangul, Group::Mixed, Group::Hangul]);
         assert_eq!(segment.places_of(20).unwrap(), 1..3);
         assert_eq!(segment.places_of(19).unwrap(), 1..1);
         assert_eq!(segment.places_of(99).unwrap(), 4..4);
@@ -460,11 +480,11 @@ mod tests {
     }
 
     #[test]
-    fn a_group_is_the_script_of_most_of_a_text() {
+    fn a_group_is_the_script_of_a_text() {
         for (text, group) in [
             ("서버를 다시 시작한다", Group::Hangul),
             ("kubectl로 서버를 다시 시작하는 방법", Group::Hangul),
-            ("the Korean word 서버 means server", Group::Other),
+            ("the Korean word 서버 means server", Group::Mixed),
             ("日本語の文章", Group::Other),
             ("12 + 34", Group::Other),
             ("", Group::Other),

@@ -60,7 +60,7 @@ fn world(random: &mut Random, chunks: u32, segments: u32) -> World {
         let mut vectors = Vec::new();
         let mut tombstones = Bits::default();
         for chunk in chunks * segment / segments..chunks * (segment + 1) / segments {
-            let group = if chunk % 3 == 0 { Group::Hangul } else { Group::Other };
+            let group = [Group::Hangul, Group::Other, Group::Mixed][chunk as usize % 3];
             let windows = if random.below(4) == 0 { 1 + random.below(3) } else { 1 };
             let centre = world.centres[random.below(20)].clone();
             let own: Vec<Vec<f32>> = (0..windows).map(|_| random.near(&centre, 0.4)).collect();
@@ -152,7 +152,7 @@ fn the_scan_finds_the_nearest_whatever_the_filter() {
                 let question = Question::new(query.clone());
                 for depth in [1, 10, 100] {
                     let found = nearest(&world.live(), &question, &accept, depth).unwrap();
-                    for group in [Group::Hangul, Group::Other] {
+                    for group in [Group::Hangul, Group::Other, Group::Mixed] {
                         let expected = world.expected(&query, &accept, group);
                         let Neighbours { scored, best } = &found[index(group)];
                         assert_eq!(*scored, expected.len());
@@ -170,12 +170,12 @@ fn chunks_are_looked_up_with_the_cosines_they_are_found_with() {
     let mut random = Random(12);
     let world = world(&mut random, 200, 3);
     let question = Question::new(random.near(&world.centres[3].clone(), 0.5));
-    let [hangul, other] = nearest(&world.live(), &question, &Accept::default(), 200).unwrap();
+    let groups = nearest(&world.live(), &question, &Accept::default(), 200).unwrap();
     let asked: Vec<Rows> = (0..220).rev().map(rows).collect();
     let found = cosines(&world.live(), &question, &asked).unwrap();
     let mut known = 0;
     for (rows, near) in asked.iter().zip(found) {
-        let expected = hangul.best.iter().chain(&other.best).find(|near| near.rows.chunk == rows.chunk);
+        let expected = groups.iter().flat_map(|group| &group.best).find(|near| near.rows.chunk == rows.chunk);
         assert_eq!(near.as_ref(), expected, "{rows:?}");
         known += usize::from(near.is_some());
     }

@@ -21,6 +21,7 @@ use crate::kb::Kb;
 use crate::store::Turn;
 use crate::wire::{EmbeddingReport, IngestEvent};
 pub use coverage::Coverage;
+pub use passage::passage;
 use stage::Stage;
 
 /// How far this stage goes.
