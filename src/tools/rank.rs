@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::index::build::MAX_WEIGHT;
 use crate::index::lexical::{self, Accept, Query, Scored};
 use crate::index::tokenize::{fold, holds_phrase, phrase_form};
-use crate::ingest::parse::{LOOK_BACK, readable, readable_part};
+use crate::ingest::parse::{LOOK_BACK, readable, shown};
 use crate::kb::View;
 use crate::model::{Bits, Rows};
 use crate::store::{Bodies, ChunkRow, DocumentRow};
@@ -125,7 +125,7 @@ fn phrase_holders(view: &View, query: &Query, accept: &Accept) -> Result<Holders
     let mut texts = Texts::new(view);
     let mut holders = Bits::default();
     for rows in candidates {
-        let (document, chunk, body) = texts.read(rows)?;
+        let (document, chunk, body) = texts.readable(rows)?;
         let titles = [&document.title].into_iter().chain(&chunk.chunk.heading_path);
         let forms: Vec<String> =
             std::iter::once(body.as_str()).chain(titles.map(String::as_str)).map(phrase_form).collect();
@@ -166,7 +166,7 @@ fn literal(view: &View, text: &str, accept: &Accept, limit: usize, hints: &mut V
             continue;
         }
         for chunk in view.store.chunks_of(document.row)? {
-            let count = fold(&readable_part(document.media, &text, chunk.chunk.bytes)).matches(&needle).count() as f32;
+            let count = fold(&shown(document.media, &text[chunk.chunk.bytes])).matches(&needle).count() as f32;
             if count > 0.0 {
                 let rows = Rows { chunk: chunk.row, document: document.row };
                 found.push(Scored { score: count * MAX_WEIGHT / (count + MAX_WEIGHT - 1.0), rows });
@@ -178,7 +178,7 @@ fn literal(view: &View, text: &str, accept: &Accept, limit: usize, hints: &mut V
     Ok(found)
 }
 
-/// Readable texts of chunks, with the documents that were read last kept at hand.
+/// Texts of chunks, with the documents that were read last kept at hand.
 pub struct Texts<'v> {
     view: &'v View<'v>,
     bodies: Bodies<'v>,
@@ -194,16 +194,30 @@ impl<'v> Texts<'v> {
         Texts { view, bodies: view.store.bodies(), documents: Vec::new() }
     }
 
+    /// A chunk as it is shown.
     pub fn read(&mut self, rows: Rows) -> Result<(&DocumentRow, ChunkRow, String)> {
-        let chunk = self.view.store.chunk(rows.chunk)?;
-        let source = self.bodies.text(rows.document, chunk.chunk.bytes.clone())?;
-        let media = self.document(rows.document)?.media;
-        let above = || self.bodies.text_above(rows.document, chunk.chunk.bytes.start, LOOK_BACK);
-        let text = match readable(media, &source, above)? {
+        let (chunk, source) = self.source(rows)?;
+        let document = self.document(rows.document)?;
+        let text = match shown(document.media, &source) {
             Cow::Owned(text) => text,
             Cow::Borrowed(_) => source,
         };
+        Ok((document, chunk, text))
+    }
+
+    /// A chunk as it is found.
+    fn readable(&mut self, rows: Rows) -> Result<(&DocumentRow, ChunkRow, String)> {
+        let (chunk, source) = self.source(rows)?;
+        let media = self.document(rows.document)?.media;
+        let above = || self.bodies.text_above(rows.document, chunk.chunk.bytes.start, LOOK_BACK);
+        let text = readable(media, &source, above)?.into_owned();
         Ok((self.document(rows.document)?, chunk, text))
+    }
+
+    fn source(&mut self, rows: Rows) -> Result<(ChunkRow, String)> {
+        let chunk = self.view.store.chunk(rows.chunk)?;
+        let source = self.bodies.text(rows.document, chunk.chunk.bytes.clone())?;
+        Ok((chunk, source))
     }
 
     fn document(&mut self, row: u32) -> Result<&DocumentRow> {

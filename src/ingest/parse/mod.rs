@@ -89,7 +89,7 @@ pub fn parse(path: &str, text: &str) -> Parsed {
     Parsed { media, code_lang, metadata, blocks }
 }
 
-/// What a person reads of a passage: HTML without its markup, Markdown without the HTML in it, anything else as it
+/// What a passage is found by: HTML without its markup, Markdown without the HTML in it, anything else as it
 /// stands. `above` gives the text before the passage, the last `LOOK_BACK` bytes of it at least; few ask for it.
 pub fn readable<S: AsRef<str>, E>(
     media: Media,
@@ -100,6 +100,15 @@ pub fn readable<S: AsRef<str>, E>(
         Media::Html => Ok(Cow::Owned(html::readable(passage))),
         Media::Markdown => inline_html::readable(passage, above),
         Media::Text | Media::Code | Media::Pdf | Media::Other => Ok(Cow::Borrowed(passage)),
+    }
+}
+
+/// What is shown of a passage: HTML without its markup; anything else as it stands, so that the lines it is cited by hold
+/// it word for word.
+pub fn shown(media: Media, passage: &str) -> Cow<'_, str> {
+    match media {
+        Media::Html => Cow::Owned(html::readable(passage)),
+        Media::Markdown | Media::Text | Media::Code | Media::Pdf | Media::Other => Cow::Borrowed(passage),
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use crate::error::Result;
 use crate::ingest::chunk::estimate_tokens;
-use crate::ingest::parse::{LOOK_BACK, readable};
+use crate::ingest::parse::shown;
 use crate::kb::View;
 use crate::model::Trust;
 use crate::wire::{AnswerCitation, Citation, Hit};
@@ -118,8 +118,7 @@ fn passage(view: &View, number: usize, run: &Run, budget: usize) -> Result<Passa
     // Chunks may overlap: the passage is one stretch of the document.
     let bytes = first.chunk.bytes.start..last.chunk.bytes.end.max(first.chunk.bytes.end);
     let source = view.store.text(run.document, bytes)?;
-    let above = || view.store.text_above(run.document, first.chunk.bytes.start, LOOK_BACK);
-    let mut text = readable(document.media, &source, above)?.into_owned();
+    let mut text = shown(document.media, &source).into_owned();
     cut(&mut text, budget);
     let lines = (first.chunk.lines.0, last.chunk.lines.1.max(first.chunk.lines.1));
     let hit = run.hit;
