@@ -5,6 +5,7 @@
 //! library judges that.
 
 mod ask;
+mod filters;
 mod server;
 
 use std::ffi::OsString;
@@ -14,6 +15,8 @@ use argh::{ArgsInfo, CommandInfoWithArgs, FlagInfo, FlagInfoKind, FromArgs};
 use kebab_lite::config::{Flags, nearest};
 use kebab_lite::error::{Error, Result};
 use serde_json::{Map, Value};
+
+use filters::with_filters;
 
 pub use ask::AskArgs;
 pub use server::{Action, McpArgs, ServerArgs, Speak};
@@ -105,88 +108,51 @@ pub struct IngestArgs {
 /// Seconds an ingest waits for another one.
 pub const WAIT_SECONDS: u64 = 30;
 
-/// Find passages.
-#[derive(FromArgs, ArgsInfo)]
-#[argh(
-    subcommand,
-    name = "search",
-    help_triggers("--help", "-h"),
-    note = "Filters: all that are given must hold; of a repeated one, any value.\n\
-            Words behind `--` are words of the query, even those that start with a dash."
-)]
-pub struct SearchArgs {
-    /// words of the query
-    #[argh(positional, arg_name = "query")]
-    pub query: Vec<String>,
-    /// how to rank: lexical, vector or hybrid (default: hybrid)
-    #[argh(option)]
-    pub mode: Option<String>,
-    /// number of hits, 1 to 100 (default: 10, or search.default_k of the config file)
-    #[argh(option)]
-    pub k: Option<String>,
-    /// shorten the answer to about this many tokens (default: no limit)
-    #[argh(option, arg_name = "n")]
-    pub max_tokens: Option<String>,
-    /// length of snippets in characters (default: 240, or search.snippet_chars)
-    #[argh(option, arg_name = "n")]
-    pub snippet_chars: Option<String>,
-    /// continue behind an earlier answer: its next_cursor
-    #[argh(option)]
-    pub cursor: Option<String>,
-    /// show how the ranking came about
-    #[argh(switch)]
-    pub trace: bool,
-    /// only documents with this tag; may be repeated
-    #[argh(option)]
-    pub tag: Vec<String>,
-    /// only documents in this language, such as en or ko
-    #[argh(option)]
-    pub lang: Option<String>,
-    /// only paths that match, such as docs/**/*.md: `*` stops at `/`, `**` does not
-    #[argh(option, arg_name = "glob")]
-    pub path_glob: Option<String>,
-    /// only documents trusted at least so far: generated, secondary or primary
-    #[argh(option, arg_name = "level")]
-    pub trust_min: Option<String>,
-    /// only this kind of file: markdown, text, code, pdf, html or other; may be repeated
-    #[argh(option, arg_name = "kind")]
-    pub media: Vec<String>,
-    /// only documents indexed after this time, such as 2025-01-31T00:00:00Z
-    #[argh(option, arg_name = "time")]
-    pub ingested_after: Option<String>,
-    /// only this document
-    #[argh(option, arg_name = "id")]
-    pub doc_id: Option<String>,
-    /// only this configured source; may be repeated
-    #[argh(option, arg_name = "id")]
-    pub source: Vec<String>,
-    /// only this repository; may be repeated
-    #[argh(option, arg_name = "name")]
-    pub repo: Vec<String>,
-    /// only code in this programming language; may be repeated
-    #[argh(option, arg_name = "lang")]
-    pub code_lang: Vec<String>,
-    /// no documents with this tag; may be repeated
-    #[argh(option, arg_name = "tag")]
-    pub exclude_tag: Vec<String>,
-    /// no paths that match
-    #[argh(option, arg_name = "glob")]
-    pub exclude_path_glob: Option<String>,
-    /// not this document; may be repeated
-    #[argh(option, arg_name = "id")]
-    pub exclude_doc_id: Vec<String>,
-    /// leave out hits far below the first
-    #[argh(switch)]
-    pub drop_weak: bool,
-    /// read up to 100 queries from stdin, one JSON object a line
-    #[argh(switch)]
-    pub bulk: bool,
-    /// ingest changed files first
-    #[argh(switch)]
-    pub sync: bool,
-    /// search in this process even if a server of this root is running
-    #[argh(switch)]
-    pub no_server: bool,
+with_filters! {
+    /// Find passages.
+    #[derive(FromArgs, ArgsInfo)]
+    #[argh(
+        subcommand,
+        name = "search",
+        help_triggers("--help", "-h"),
+        note = "Filters: all that are given must hold; of a repeated one, any value.\n\
+                Words behind `--` are words of the query, even those that start with a dash."
+    )]
+    pub struct SearchArgs {
+        /// words of the query
+        #[argh(positional, arg_name = "query")]
+        pub query: Vec<String>,
+        /// how to rank: lexical, vector or hybrid (default: hybrid)
+        #[argh(option)]
+        pub mode: Option<String>,
+        /// number of hits, 1 to 100 (default: 10, or search.default_k of the config file)
+        #[argh(option)]
+        pub k: Option<String>,
+        /// shorten the answer to about this many tokens (default: no limit)
+        #[argh(option, arg_name = "n")]
+        pub max_tokens: Option<String>,
+        /// length of snippets in characters (default: 240, or search.snippet_chars)
+        #[argh(option, arg_name = "n")]
+        pub snippet_chars: Option<String>,
+        /// continue behind an earlier answer: its next_cursor
+        #[argh(option)]
+        pub cursor: Option<String>,
+        /// show how the ranking came about
+        #[argh(switch)]
+        pub trace: bool,
+        /// leave out hits far below the first
+        #[argh(switch)]
+        pub drop_weak: bool,
+        /// read up to 100 queries from stdin, one JSON object a line
+        #[argh(switch)]
+        pub bulk: bool,
+        /// ingest changed files first
+        #[argh(switch)]
+        pub sync: bool,
+        /// search in this process even if a server of this root is running
+        #[argh(switch)]
+        pub no_server: bool,
+    }
 }
 
 /// Show the source text behind a hit: a chunk, a document or lines of one.
@@ -275,7 +241,8 @@ impl Args {
 
 impl SearchArgs {
     /// The object an MCP client would send: only what was given, values as they were given.
-    pub fn into_json(self) -> Map<String, Value> {
+    pub fn into_json(mut self) -> Map<String, Value> {
+        let filters = self.filters();
         let words = if self.query.is_empty() { None } else { Some(self.query.join(" ")) };
         let switch = |on: bool| on.then_some(Value::Bool(true));
         let fields = [
@@ -286,22 +253,9 @@ impl SearchArgs {
             ("snippet_chars", one(self.snippet_chars)),
             ("cursor", one(self.cursor)),
             ("trace", switch(self.trace)),
-            ("tag", many(self.tag)),
-            ("lang", one(self.lang)),
-            ("path_glob", one(self.path_glob)),
-            ("trust_min", one(self.trust_min)),
-            ("media", many(self.media)),
-            ("ingested_after", one(self.ingested_after)),
-            ("doc_id", one(self.doc_id)),
-            ("source", many(self.source)),
-            ("repo", many(self.repo)),
-            ("code_lang", many(self.code_lang)),
-            ("exclude_tag", many(self.exclude_tag)),
-            ("exclude_path_glob", one(self.exclude_path_glob)),
-            ("exclude_doc_id", many(self.exclude_doc_id)),
             ("drop_weak", switch(self.drop_weak)),
         ];
-        object(fields)
+        object(fields.into_iter().chain(filters))
     }
 }
 
@@ -355,7 +309,7 @@ fn many(values: Vec<String>) -> Option<Value> {
     if values.is_empty() { None } else { Some(Value::from(values)) }
 }
 
-fn object<const N: usize>(fields: [(&str, Option<Value>); N]) -> Map<String, Value> {
+fn object(fields: impl IntoIterator<Item = (&'static str, Option<Value>)>) -> Map<String, Value> {
     fields.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
 }
 
