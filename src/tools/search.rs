@@ -17,6 +17,7 @@ use crate::error::{Error, Result};
 use crate::index;
 use crate::index::lexical::Query;
 use crate::index::snippet::{Match, Matcher, window};
+use crate::ingest::parse::seems_markup;
 use crate::ingest::{chunk, nanoseconds};
 use crate::kb::{Kb, View};
 use crate::model::{Filter, Media, Mode, Rows, Trust};
@@ -238,10 +239,13 @@ impl<'p> Page<'p> {
             source_id: document.source.clone(),
             trust_level: document.trust,
         };
-        let matches = match &self.needle {
+        let mut matches = match &self.needle {
             Some(needle) => literal_matches(&text, needle),
             None => self.matcher.matches(&text),
         };
+        if document.media == Media::Markdown {
+            prefer_words(&text, &mut matches);
+        }
         let mut entry = Entry { hit, matches, text, changed: freshness == Freshness::Changed };
         entry.show(self.snippet_chars);
         self.entries.push(entry);
@@ -280,6 +284,14 @@ impl<'p> Page<'p> {
         (changed > 0).then(|| {
             format!("The files of {changed} of {all} hits have changed since; run `kebab-lite ingest` to bring the index up to date.")
         })
+    }
+}
+
+/// A snippet is opened on a word rather than on the same one in the tag of a logo.
+fn prefer_words(text: &str, matches: &mut Vec<Match>) {
+    let is_word = |found: &Match| !seems_markup(text, found.range.start);
+    if matches.iter().any(is_word) {
+        matches.retain(is_word);
     }
 }
 

@@ -352,6 +352,10 @@ fn html_within_markdown_is_shown_but_not_searched() {
     }
     let response = search(&dir, "below", "").ok().json();
     assert!(hits(&response)[0]["snippet"].as_str().unwrap().ends_with("Below it an <em>end</em>."), "{response}");
+    let front = format!("# Page\n\n<img src=\"needle.png\" alt=\"needle needle\">\n\n{FILLER}\n\nThe needle itself.\n");
+    let dir = Dir::indexed(&[("front.md", &front)]);
+    let response = search(&dir, "needle", "--snippet-chars 60").ok().json();
+    assert!(hits(&response)[0]["snippet"].as_str().unwrap().ends_with("The needle itself."), "{response}");
 }
 
 #[test]

@@ -99,15 +99,23 @@ fn without(passage: &str, cuts: &[Cut]) -> String {
 
 /// A first look that most passages end with.
 fn may_hold_tags(text: &str) -> bool {
-    text.match_indices('<').any(|(at, _)| {
-        let rest = &text[at + 1..];
-        if rest.starts_with("!--") {
-            return true;
-        }
-        let name = rest.strip_prefix('/').unwrap_or(rest);
-        let end = name.bytes().position(|byte| !byte.is_ascii_alphanumeric()).unwrap_or(name.len());
-        is_element(name[..end].to_ascii_lowercase().as_bytes())
-    })
+    text.match_indices('<').any(|(at, _)| opens_markup(&text[at + 1..]))
+}
+
+/// Whether the byte at `at` seems to stand in a tag or a comment: told by the nearest bracket before it, so code that
+/// shows tags is not told apart.
+pub fn seems_markup(passage: &str, at: usize) -> bool {
+    let bracket = passage[..at].rfind(['<', '>']);
+    bracket.is_some_and(|at| passage[at..].strip_prefix('<').is_some_and(opens_markup))
+}
+
+fn opens_markup(behind_bracket: &str) -> bool {
+    if behind_bracket.starts_with("!--") {
+        return true;
+    }
+    let name = behind_bracket.strip_prefix('/').unwrap_or(behind_bracket);
+    let end = name.bytes().position(|byte| !byte.is_ascii_alphanumeric()).unwrap_or(name.len());
+    is_element(name[..end].to_ascii_lowercase().as_bytes())
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -332,6 +340,13 @@ mod tests {
         assert_eq!(read_below(&far("```\n"), "<i>text</i>"), "text");
         assert_eq!(read_below(&far("```sh\n"), "<i>code</i>"), "<i>code</i>");
         assert_eq!(read_below(&far("```\n```sh\nx\n```\n"), "<i>text</i>"), "text");
+    }
+
+    #[test]
+    fn a_place_in_a_tag_is_told() {
+        let passage = "a <p class='x'>b</p> c <T> d <!-- e";
+        let told = |word: char| seems_markup(passage, passage.find(word).unwrap());
+        assert_eq!(['a', 'x', 'b', 'T', 'd', 'e'].map(told), [false, true, false, false, false, true]);
     }
 
     #[test]

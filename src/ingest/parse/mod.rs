@@ -17,7 +17,7 @@ use std::ops::Range;
 pub use code::separator;
 pub use front_matter::primary_tag;
 pub use html::text_spans;
-pub use inline_html::LOOK_BACK;
+pub use inline_html::{LOOK_BACK, seems_markup};
 pub use media::media_of;
 
 use crate::model::{Media, Metadata};
