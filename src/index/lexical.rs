@@ -237,7 +237,8 @@ pub fn idf(index: &Index, df: usize) -> f32 {
     (1.0 + (total - df + 0.5) / (df + 0.5)).ln()
 }
 
-/// What each of the query's terms is worth, in their order: a term that no chunk holds is worth the most.
+/// What each of the query's terms is worth, in their order. One that no chunk holds is worth as much as one that a single
+/// chunk holds: in a small corpus it would outweigh all that are found.
 pub fn rarity(index: &Index, query: &Query) -> Result<Vec<f32>> {
     let df = |term: &str| -> Result<usize> {
         let mut df = 0;
@@ -249,7 +250,7 @@ pub fn rarity(index: &Index, query: &Query) -> Result<Vec<f32>> {
         }
         Ok(df)
     };
-    query.terms.iter().map(|(term, count)| Ok(idf(index, df(term)?) * *count as f32)).collect()
+    query.terms.iter().map(|(term, count)| Ok(idf(index, df(term)?.max(1)) * *count as f32)).collect()
 }
 
 /// The query's terms that occur in the index, weighed.

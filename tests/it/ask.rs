@@ -218,6 +218,10 @@ fn what_models_say_is_checked() {
     let unmarked = ask(&corpus(&Stub::saying(Dialect::Ollama, &kept.replace(" [1]", ""))), [QUESTION]).ok().json();
     assert!(unmarked["hint"].as_str().unwrap().contains("got the mark"), "{unmarked:#}");
     assert!(unmarked["confidence"].as_f64().unwrap() < 0.85, "{unmarked:#}");
+    // A question as people ask it, in a store of three files.
+    let said = "메타데이터 저장소로 SQLite를 골랐습니다 [1].";
+    let dir = corpus(&Stub::saying(Dialect::OpenAi, said));
+    assert_eq!(ask(&dir, ["우리 저장소 전략이 뭐였지?"]).ok().json()["answer"], said);
     // Korean, as its question.
     let said = "장애가 났을 때 누구나 sqlite3 셸로 상태를 확인할 수 있기 때문입니다 [1].";
     let dir = corpus(&Stub::saying(Dialect::OpenAi, said));

@@ -41,7 +41,7 @@ pub fn weigh<'q>(
 }
 
 fn weigh_one(view: &View, question: &str, passages: &mut [Passage], measured: bool) -> Result<()> {
-    let query = Query::parse(question);
+    let query = Query::parse(&without_asking(question));
     let rarity = lexical::rarity(&view.index, &query)?;
     let matcher = Matcher::new(&query);
     for passage in passages {
@@ -78,6 +78,25 @@ fn weigh_one(view: &View, question: &str, passages: &mut [Passage], measured: bo
     Ok(())
 }
 
+/// How Korean words begin that ask, or say that something is asked: what English stop words are for English.
+#[rustfmt::skip]
+const ASKING: &[&str] = &[
+    "뭐", "뭔", "뭘", "무엇", "무슨", "언제", "어디", "어느", "어떤", "어떻", "어때", "어떠", "누구", "누가", "얼마", "몇",
+    "우리", "저희", "혹시", "알려", "설명해", "말해", "인가", "인지", "있나", "있어", "있는지", "되나", "하나요", "한가", "일까", "할까", "였지",
+    "이었지", "였더라",
+];
+
+/// The question without them, unless nothing is left.
+fn without_asking(question: &str) -> String {
+    let asks = |word: &str| {
+        let word = word.trim_matches(|c: char| !c.is_alphanumeric());
+        // As a syllable of a longer word it means something else.
+        word == "왜" || ASKING.iter().any(|asking| word.starts_with(asking))
+    };
+    let left = question.split_whitespace().filter(|word| !asks(word)).collect::<Vec<_>>().join(" ");
+    if left.is_empty() { question.to_owned() } else { left }
+}
+
 /// From 0 to 1, both.
 struct Opinion {
     says: f64,
@@ -95,6 +114,18 @@ fn evidence(words: Opinion, cosine: Option<f64>) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn words_that_ask_are_no_subject() {
+        for (question, subject) in [
+            ("우리 저장소 전략이 뭐였지?", "저장소 전략이"),
+            ("나래팀의 2024년 매출은 얼마인가?", "나래팀의 2024년 매출은"),
+            ("왜?", "왜?"),
+            ("When does it run?", "When does it run?"),
+        ] {
+            assert_eq!(without_asking(question), subject);
+        }
+    }
 
     #[test]
     fn each_opinion_counts_as_far_as_it_knows() {
