@@ -26,8 +26,10 @@ const RANGE: f64 = 0.14;
 /// those that ask.
 const FULL: f64 = 0.75;
 
-/// What nothing is known for or against: as much as passes the gate.
-const UNKNOWN: f64 = 0.4;
+/// What words that cannot be looked for in the passage say: as much as passes the gate where the passage was found by a
+/// meaning that cannot be measured, little where it was found by the other words alone.
+const FOUND_BY_MEANING: f64 = 0.4;
+const FOUND_BY_WORDS: f64 = 0.2;
 
 /// What speaks most for each passage: that it answers the question or one of its parts. `measured`: cosines are of the
 /// built-in model.
@@ -72,8 +74,12 @@ fn weigh_one(view: &View, question: &str, passages: &mut [Passage], measured: bo
             knows: if all > 0.0 { known / all } else { 1.0 },
         };
         passage.held = passage.held.max(share);
-        let cosine = passage.vector.filter(|_| measured).map(f64::from);
-        passage.evidence = passage.evidence.max(evidence(words, cosine));
+        let meaning = match passage.vector {
+            Some(cosine) if measured => Meaning::Cosine(f64::from(cosine)),
+            Some(_) => Meaning::Unmeasured,
+            None => Meaning::None,
+        };
+        passage.evidence = passage.evidence.max(evidence(words, meaning));
     }
     Ok(())
 }
@@ -103,9 +109,24 @@ struct Opinion {
     knows: f64,
 }
 
-fn evidence(words: Opinion, cosine: Option<f64>) -> f64 {
+/// What is known of a passage besides its words.
+#[derive(Debug, Clone, Copy)]
+enum Meaning {
+    /// Of the built-in model.
+    Cosine(f64),
+    /// A cosine of another model.
+    Unmeasured,
+    None,
+}
+
+fn evidence(words: Opinion, meaning: Meaning) -> f64 {
     let said = (words.says / FULL).min(1.0);
-    let Some(cosine) = cosine else { return words.knows * said + (1.0 - words.knows) * UNKNOWN };
+    let by_words = |unknown: f64| words.knows * said + (1.0 - words.knows) * unknown;
+    let cosine = match meaning {
+        Meaning::Cosine(cosine) => cosine,
+        Meaning::Unmeasured => return by_words(FOUND_BY_MEANING),
+        Meaning::None => return by_words(FOUND_BY_WORDS),
+    };
     let unrelated = words.knows * UNRELATED + (1.0 - words.knows) * UNRELATED_ACROSS;
     let near = ((cosine - unrelated) / RANGE).clamp(0.0, 1.0);
     (words.knows * said + (2.0 - words.knows) * near) / 2.0
@@ -113,6 +134,7 @@ fn evidence(words: Opinion, cosine: Option<f64>) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use super::Meaning::{Cosine, None, Unmeasured};
     use super::*;
 
     #[test]
@@ -129,23 +151,25 @@ mod tests {
 
     #[test]
     fn each_opinion_counts_as_far_as_it_knows() {
-        let rounded = |says, knows, cosine| (evidence(Opinion { says, knows }, cosine) * 100.0).round();
-        for (says, knows, cosine, expected) in [
+        let rounded = |says, knows, meaning| (evidence(Opinion { says, knows }, meaning) * 100.0).round();
+        for (says, knows, meaning, expected) in [
             // Words alone.
             (0.75, 1.0, None, 100.0),
             (0.3, 1.0, None, 40.0),
             (0.0, 1.0, None, 0.0),
-            (0.0, 0.0, None, 40.0),
+            (0.0, 0.0, None, 20.0),
+            (1.0, 0.3, None, 44.0),
+            (0.0, 0.0, Unmeasured, 40.0),
             // Both alike.
-            (1.0, 1.0, Some(0.92), 100.0),
-            (1.0, 1.0, Some(0.70), 50.0),
-            (0.0, 1.0, Some(0.92), 50.0),
-            (0.0, 1.0, Some(0.78), 0.0),
+            (1.0, 1.0, Cosine(0.92), 100.0),
+            (1.0, 1.0, Cosine(0.70), 50.0),
+            (0.0, 1.0, Cosine(0.92), 50.0),
+            (0.0, 1.0, Cosine(0.78), 0.0),
             // A passage in another script.
-            (0.0, 0.0, Some(0.82), 50.0),
-            (1.0, 0.2, Some(0.82), 51.0),
+            (0.0, 0.0, Cosine(0.82), 50.0),
+            (1.0, 0.2, Cosine(0.82), 51.0),
         ] {
-            assert_eq!(rounded(says, knows, cosine), expected, "{says} {knows} {cosine:?}");
+            assert_eq!(rounded(says, knows, meaning), expected, "{says} {knows} {meaning:?}");
         }
     }
 }

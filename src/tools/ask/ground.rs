@@ -46,7 +46,7 @@ const UNMARKED: f32 = 0.4;
 const ATTRIBUTED: f32 = 0.8;
 
 /// The share of its content words that a passage holds of a sentence without a mark to be given its own.
-const ATTRIBUTABLE: f32 = 0.75;
+const ATTRIBUTABLE: f32 = 0.85;
 
 /// A number that the passage does not have.
 const WRONG_NUMBER: f32 = 0.5;

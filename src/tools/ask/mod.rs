@@ -62,8 +62,12 @@ const MAX_SIDE_REPLY: usize = 200;
 /// What a prompt holds beside passages and question.
 const PROMPT_TOKENS: usize = 500;
 
-/// How many passages an extractive answer quotes, and how long each quotation is at most, in characters.
+/// How many passages an extractive answer quotes.
 const QUOTED: usize = 3;
+
+/// The share of the best passage's evidence that a passage needs to be quoted beside it.
+const NEARLY: f64 = 0.75;
+/// How long a quotation is at most, in characters.
 const QUOTED_CHARS: usize = 400;
 
 pub fn run(kb: &Kb, input: &AskInput, stop: &AtomicBool, watch: Watch) -> Result<Answer> {
@@ -476,9 +480,11 @@ const REMEMBERED: usize = 4;
 /// Less than this is no context.
 const LEAST_BUDGET: usize = 200;
 
-/// The best passages as they stand: grounded by construction.
+/// The best passages as they stand: grounded by construction. Those that rank first, of those for which nearly as much
+/// speaks as for any.
 fn quote(draft: &mut Draft) {
-    let best: Vec<&Passage> = draft.passages.iter().filter(|passage| !passage.weak).take(QUOTED).collect();
+    let enough = NEARLY * draft.top_evidence();
+    let best: Vec<&Passage> = draft.passages.iter().filter(|passage| passage.evidence >= enough).take(QUOTED).collect();
     let quotations: Vec<String> = best.iter().map(|passage| quoted(&passage.excerpt, &passage.marker())).collect();
     draft.cited = best.iter().map(|passage| passage.number).collect();
     draft.answer = quotations.join("\n\n");

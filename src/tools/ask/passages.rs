@@ -24,8 +24,6 @@ pub struct Passage {
     pub stale: bool,
     /// The part of the best chunk that matches most.
     pub excerpt: String,
-    /// Far below the first hit.
-    pub weak: bool,
     /// Of the best of its chunks.
     pub score: f32,
     pub lexical: Option<f32>,
@@ -134,7 +132,6 @@ fn passage(view: &View, number: usize, run: &Run, budget: usize) -> Result<Passa
         indexed_at: hit.indexed_at.clone(),
         stale: hit.stale,
         excerpt: hit.snippet.clone(),
-        weak: hit.weak,
         score: hit.score,
         lexical: hit.retrieval.lexical_score,
         vector: hit.retrieval.vector_score,
