@@ -218,7 +218,7 @@ def adapter(program, place, environment):
         added = [median(line, message) - median(alone, message) for _ in range(ROUNDS)]
         figure(f"a line of --connect: added to a {name}, p50", statistics.median(added), "µs", 100)
     pid = line.process.pid
-    figure("a line of --connect: memory after that", resident(pid), "MiB", 3)
+    figure("a line of --connect: memory at work", resident(pid), "MiB")
     figure("a line of --connect: its share of that", proportional(pid), "MiB")
     time.sleep(1.5)
     figure("a line of --connect: memory when idle", resident(pid), "MiB", 3)

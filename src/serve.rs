@@ -9,8 +9,8 @@
 
 use std::net::TcpListener;
 use std::process;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Once};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -25,7 +25,7 @@ use crate::lines::MOST_QUEUED;
 use crate::log;
 use crate::pool::Pool;
 use crate::rendezvous::{Claim, Folder, fingerprint};
-use crate::residency;
+use crate::residency::{self, Scope};
 use crate::rpc::Server;
 use crate::stdio::Stdio;
 use crate::wire::{ServerStatus, ServerStatusV1};
@@ -60,8 +60,6 @@ const SWEEP: Duration = Duration::from_secs(60);
 /// Serves until the end. An error is one of the start; a server that came to its end in disorder is `Failed`.
 pub fn run(server: Server, plan: &Plan) -> Result<Ending> {
     let server = Arc::new(server);
-    // No thread loads a library before this.
-    residency::trim();
     match plan.transport {
         Transport::Stdio => stdio(server, plan),
         Transport::Http(address) => reachable(server, plan, address, false),
@@ -81,7 +79,12 @@ fn stdio(server: Arc<Server>, plan: &Plan) -> Result<Ending> {
     on_signal(move || end(ending.as_deref()))?;
     let stdio = Stdio::open(server, move || end(broken.as_deref()))?;
     let pool = pool()?;
-    stdio.read(&pool, &|| begin(catch_up.as_deref()));
+    let settled = Once::new();
+    stdio.read(&pool, &|| {
+        begin(catch_up.as_deref());
+        // Not before the first answer, which a host waits for.
+        settled.call_once(|| residency::trim(Scope::Program));
+    });
 
     let deadline = Instant::now() + LAST_WORDS;
     stdio.finish(deadline);
@@ -111,6 +114,7 @@ fn reachable(server: Arc<Server>, plan: &Plan, address: Address, with_stdio: boo
         Err(error @ Error::Io { .. }) => return Ok(Ending::Failed(error)),
         other => other?,
     };
+    residency::trim(Scope::Program);
     let status = status(&kb, &server, &listener, &folder)?;
     let (say, events) = unbounded();
     let catch_up = catch_up(&server, plan)?;

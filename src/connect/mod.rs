@@ -30,7 +30,7 @@ use crate::exit;
 use crate::lines::{Broken, Line, Lines, MOST_QUEUED, Output, Peer, Sink};
 use crate::log;
 use crate::pool::Pool;
-use crate::residency;
+use crate::residency::{self, Scope};
 use crate::rpc::Server;
 use crate::rpc::message::{Code, Fault, Id, too_long};
 use crate::stdio::{is_hung_up, take_stdout};
@@ -140,8 +140,10 @@ impl Adapter {
             return Ok(());
         }
         if let Way::Nowhere = state.way {
-            // It sends what is pending, these lines among it; notifications tell a new server nothing.
-            self.revive(&mut state);
+            // It sends what is pending, these lines among it; notifications tell a new server nothing, and need none.
+            if !state.pending.is_empty() {
+                self.revive(&mut state);
+            }
             return Ok(());
         }
         let stream = match &state.way {
@@ -190,7 +192,7 @@ impl Adapter {
         });
         state.way = match found {
             Ok(stream) => {
-                residency::trim();
+                residency::trim(Scope::Libraries);
                 Way::Shared(stream)
             }
             Err(error) => {
@@ -241,7 +243,7 @@ impl Adapter {
                 Err(error) if is_timeout(&error) => {
                     if !rested {
                         rested = true;
-                        residency::trim();
+                        residency::trim(Scope::Libraries);
                     }
                     // Where it cannot be lifted, the process wakes for nothing, and no more.
                     stream.set_read_timeout(None).ok();
