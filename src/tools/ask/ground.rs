@@ -409,6 +409,12 @@ fn sentences(text: &str) -> Vec<Range<usize>> {
         let opens_mark = |at: usize| marks.iter().find(|(range, _)| range.start == at);
         let stops = match c {
             '\n' => true,
+            // A letter by itself is short for a word: `e.g.`
+            '.' if text[start..at].chars().rev().take_while(|c| c.is_alphanumeric()).take(2).count() == 1
+                && text[..at].ends_with(|c: char| c.is_ascii_alphabetic()) =>
+            {
+                false
+            }
             '.' | '?' | '!' => next.is_none_or(char::is_whitespace) || opens_mark(end).is_some(),
             '。' | '？' | '！' => true,
             _ => false,

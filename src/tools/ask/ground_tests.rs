@@ -114,6 +114,7 @@ fn sentences_keep_their_marks() {
         |text: &'static str| -> Vec<&str> { sentences(text).into_iter().map(|range| text[range].trim()).collect() };
     assert_eq!(split("One. [1] Two 3.5 [2]. Three"), ["One. [1]", "Two 3.5 [2].", "Three"]);
     assert_eq!(split("하나다.[1][2] 둘\n\n- 셋 [3]"), ["하나다.[1][2]", "둘", "- 셋 [3]"]);
+    assert_eq!(split("One, e.g. two [1]. Three."), ["One, e.g. two [1].", "Three."]);
     assert_eq!(split("。[1]"), ["。[1]"]);
     assert_eq!(split(""), Vec::<&str>::new());
 }
