@@ -242,8 +242,8 @@ fn a_line_keeps_little_of_the_program_in_memory() {
     };
     let pid = host.child.id();
     let started = Instant::now();
-    // Twice as much before, and a build for tests lies scattered.
-    while resident(pid) > 3 << 10 {
+    // Half as much again before; a build for tests lies scattered, and how much of a file the system maps at once differs.
+    while resident(pid) > 9 << 9 {
         assert!(started.elapsed() < Duration::from_secs(10), "{} kB of the program are resident", resident(pid));
         thread::sleep(Duration::from_millis(50));
     }
