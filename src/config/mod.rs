@@ -122,7 +122,7 @@ pub fn load(flags: &Flags, env: Env, cwd: &Path) -> Result<Config> {
         limits: chunk_limits(&layers.file)?,
     };
     let index = Index {
-        graph_above: layers.file.whole("index.graph_above", 0..=u64::from(u32::MAX))?.unwrap_or(200_000) as usize,
+        graph_above: layers.file.whole("index.graph_above", 0..=u64::from(u32::MAX))?.unwrap_or(300_000) as usize,
     };
     let usual = Weights::default();
     let fusion = Weights {

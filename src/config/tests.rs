@@ -90,7 +90,7 @@ fn without_a_file_everything_has_a_default() {
     assert_eq!(config.ingest.limits, ChunkLimits { target_tokens: 320, overlap_tokens: 0, max_tokens: 448 });
     let fusion = Weights { lambda: 0.7, c: 20.0 };
     assert_eq!(config.search, Search { fusion, default_k: 10, snippet_chars: 240, stale_threshold_days: 0 });
-    assert_eq!(config.index.graph_above, 200_000);
+    assert_eq!(config.index.graph_above, 300_000);
     assert_eq!((config.warnings, config.file), (vec![], None));
 }
 
